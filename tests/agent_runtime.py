@@ -18,11 +18,13 @@ from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.config.schema import CompressionSettings, ReviewSettings
 from everthread.domain import review_window as domain_review
-from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
+from everthread.domain.model import Inbound, InboxRow, SessionKey, SessionRef, Turn
+from everthread.domain.rights import OWNER_RIGHTS, AccessRole, Grants, Rights, RightsPolicy, rights_of
 from everthread.memory.note_files import CHARS_MAX
 from everthread.ports.context import ContextEngine
 from everthread.ports.model import ToolSchema
@@ -54,7 +56,7 @@ class AgentFixture(CoreFixture):
         summariser: FakeModel | None = None,
         engine: ContextEngine | None = None,
         stop_s_max: float = 5.0,
-        skills: Callable[[], str] = str,
+        skills: Callable[[Rights], str] = lambda rights: "",
         review: ReviewSettings | None = None,
         **more: Any,
     ) -> None:
@@ -153,8 +155,7 @@ class AgentFixture(CoreFixture):
             lifecycle=self.lifecycle,
             store=self.store,
             limits=self.note_limits,
-            skills=SkillFolders(self.folder / "skills", None, self.clock.now),
-            owner=ME,
+            skills=SkillFolders(self.folder / "skills", now=self.clock.now),
         )
         return Toolbox((*made, *self.extra))
 
@@ -164,8 +165,15 @@ class AgentFixture(CoreFixture):
         await self.compressor.aclose()
         await super().__aexit__(*raised)
 
-    async def _tools(self) -> Toolbox:
-        return self.toolbox
+    @property
+    def tools(self) -> SessionTools:
+        """The tools in a session of the owner."""
+        return SessionTools(self.toolbox, OWNER_RIGHTS)
+
+    async def _tools(self, ref: SessionRef) -> SessionTools:
+        grants = Grants(self.toolbox.names)
+        policy = RightsPolicy(ME, {AccessRole.GUEST: grants, AccessRole.GROUP: grants})
+        return SessionTools(self.toolbox, rights_of(policy, ref.owner, platform=ref.key.platform))
 
     async def say(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> InboxRow:
         row, _ = await self.lifecycle.accept(Inbound(key, owner, text))

@@ -8,12 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.agent.model_call import ModelChoice
+from everthread.agent.rights import RightsLookup
 from everthread.agent.skills.folders import SkillFolders
 from everthread.commands.context import CommandContext, CommandResult
 from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.config.schema import LimitSettings, Settings
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import SessionKey
+from everthread.domain.rights import RightsPolicy
 from everthread.memory.note_files import NoteFiles
 from everthread.store.unit_of_work import Store
 from tests.agent_runtime import AgentFixture
@@ -39,6 +41,7 @@ class RuntimeParts:
         self.lifecycle, self.agent = fixture.lifecycle, fixture.agent
         self.memory, self.skills = fixture.memory, fixture.skills
         self.settings, self.note_files = settings, note_files
+        self.rights = RightsLookup(fixture.store, RightsPolicy(ME))
         self._choices, self._known_models = choices, known_models
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:

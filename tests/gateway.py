@@ -9,7 +9,14 @@ from typing import Any
 
 from everthread.adapters.sqlite.connection import BUSY_S_MAX
 from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
-from everthread.config.schema import PlatformAccount, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import (
+    AccessGrants,
+    AccessSettings,
+    PlatformAccount,
+    ProviderSettings,
+    ReviewSettings,
+    Settings,
+)
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.ports.tools import Tool
@@ -86,6 +93,10 @@ async def gateway_fixture(
     clock = clock or MovableClock()
     platform = platform or FakePlatform()
     more.setdefault("review", ReviewSettings(every_turns=0))
+    if "access" not in more:
+        # Most tests are not about rights: everybody may use the tools that a test adds.
+        added = AccessGrants(tuple(tool.name for tool in extra_tools))
+        more["access"] = AccessSettings(guests=added, groups=added)
     settings = Settings(
         home,
         model="stub/one",

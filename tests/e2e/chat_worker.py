@@ -22,12 +22,14 @@ from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn import Agent
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
 from everthread.config.schema import Settings
 from everthread.domain import errors
 from everthread.domain.model import SessionRef, ToolCall
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.ports.model import Request
 
@@ -138,8 +140,8 @@ class ScriptedRuntime(Runtime):
         home = self.settings.home
         toolbox = Toolbox([tool("look", look), tool("wipe", wipe, dangerous=True)])
 
-        async def tools() -> Toolbox:
-            return toolbox
+        async def tools(ref: SessionRef) -> SessionTools:
+            return SessionTools(toolbox, OWNER_RIGHTS)
 
         self.agent = Agent(
             self.lifecycle,

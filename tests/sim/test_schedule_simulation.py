@@ -26,12 +26,15 @@ from everthread.adapters.lanes.local import LocalLanes
 from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
+from everthread.agent.rights import RightsLookup
 from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
 from everthread.config.schema import Settings
-from everthread.domain.model import Message, Role
+from everthread.domain.model import Message, Role, SessionRef
 from everthread.domain.recurrence import MissedPolicy, occurrences
+from everthread.domain.rights import OWNER_RIGHTS, RightsPolicy
 from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind
 from everthread.gateway.scheduler import Scheduler
 from everthread.lifecycle import Lifecycle
@@ -103,8 +106,8 @@ class SchedulingProcess(SimProcess):
         prompts = PromptBuilder(Path("/nonexistent"), memory, clock)
         preparer = Preparer(self.store, self.lifecycle, prompts, clock, output_tokens_max=1000)
 
-        async def tools() -> Toolbox:
-            return Toolbox()
+        async def tools(ref: SessionRef) -> SessionTools:
+            return SessionTools(Toolbox(), OWNER_RIGHTS)
 
         agent = Agent(
             self.lifecycle,
@@ -124,6 +127,7 @@ class SchedulingProcess(SimProcess):
             self.lifecycle,
             self.scheduling,
             agent,
+            RightsLookup(self.store, RightsPolicy("me")),
             lambda _: [choice],
             Settings(Path("/nonexistent")),
             lambda reply: None,

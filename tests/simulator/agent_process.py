@@ -22,13 +22,15 @@ from everthread.agent.store_retry import StoreRetries
 from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.config.schema import CompressionSettings, ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import ChatType, NoteTarget, SessionKey
+from everthread.domain.model import ChatType, NoteTarget, SessionKey, SessionRef
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.domain.review_window import Review
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.lifecycle import Lifecycle
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import ToolSchema
@@ -208,11 +210,11 @@ class AgentServer(Server):
     def _memory_tool(self) -> Tool:
         return memory_tool(self.lifecycle.write_note, self.store, NOTE_CHARS_MAX)
 
-    async def _tools(self) -> Toolbox:
-        return self._toolbox
+    async def _tools(self, ref: SessionRef) -> SessionTools:
+        return SessionTools(self._toolbox, OWNER_RIGHTS)
 
-    async def _tools_of_children(self) -> Toolbox:
-        return tools_of_children(self._toolbox, ())
+    async def _tools_of_children(self, ref: SessionRef) -> SessionTools:
+        return SessionTools(tools_of_children(self._toolbox, ()), OWNER_RIGHTS)
 
     def _tools_of_a_review(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         # Skills are files, which the simulation does not have.
@@ -224,7 +226,6 @@ class AgentServer(Server):
             store=self.store,
             limits=NOTE_CHARS_MAX,
             skills=SkillFolders(Path("nowhere"), None),
-            owner="nobody",
         )
         return Toolbox(tools[:1])
 

@@ -17,6 +17,7 @@ from tests.runtime import ME, TELEGRAM, AsyncDiary, Call
 
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.agent.compression.state import CompressionStates
+from everthread.agent.rights import RightsLookup
 from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.clock_rules import AHEAD_S_MAX
@@ -25,6 +26,7 @@ from everthread.domain.model import Inbound, Lease, Message, Role
 from everthread.domain.pairing import WRONG_MAX
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.domain.review_window import ReviewState, ReviewWindow
+from everthread.domain.rights import RightsPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState
 from everthread.gateway.rate_limit import RateLimiter
 from everthread.gateway.scheduler import Scheduler
@@ -187,6 +189,7 @@ class HourlyTask(Subject):
             self.lifecycle(),
             self.service,
             cast(Any, None),
+            RightsLookup(self.store, RightsPolicy(ME)),
             choices,
             Settings(Path("/nonexistent")),
             lambda reply: None,

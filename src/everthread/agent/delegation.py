@@ -38,6 +38,7 @@ from everthread.domain.model import (
     subagent_key,
 )
 from everthread.domain.reset_policy import ResetPolicy
+from everthread.domain.rights import BUILT_IN
 from everthread.lifecycle import Lifecycle
 from everthread.ports.clock import Clock
 from everthread.ports.tools import Tool, ToolUse
@@ -113,7 +114,7 @@ class Delegation(Struct, frozen=True):
         await self.agent.aclose()
 
     def tool(self) -> Tool:
-        return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
+        return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX, source=BUILT_IN)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
         task = parse_arguments(_DELEGATE, arguments, _Arguments).task.strip()
@@ -165,7 +166,8 @@ class Delegation(Struct, frozen=True):
     async def _run_child(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
         """Start or resume the subtask; return its session and outcome."""
         key, owner = key_of(use), use.ref.owner
-        options = TurnOptions(self.choices(await self.store.read_inline(lambda uow: _read_model(uow, use.ref))))
+        model = await self.store.read_inline(lambda uow: _read_model(uow, use.ref))
+        options = TurnOptions(self.choices(use.rights.granted_model(model)))
         child = await self.store.read_inline(lambda uow: _find_child(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=SessionKind.SUBAGENT, parent=use.ref.session_id)
@@ -174,7 +176,9 @@ class Delegation(Struct, frozen=True):
             child = opened.session_id
         try:
             # The inbox drops duplicates of this update id, so a repeated call adds no message.
-            await self.lifecycle.accept(Inbound(key, owner, task, update_id=key.chat), only_into=child)
+            # The child has the rights of the speaker, if it is one.
+            inbound = Inbound(key, owner, task, update_id=key.chat, user=use.speaker)
+            await self.lifecycle.accept(inbound, only_into=child)
         except KeyMoved:
             # Done before, or forgotten meanwhile: do not start it again in another session.
             return child, await self.store.read(lambda uow: _read_outcome(uow, child))

@@ -1,7 +1,8 @@
 """The frozen prompt: built once for a session, stored with it, and sent byte for byte from then on.
 
-The user's files `SOUL.md` and `AGENTS.md` are read at each build and never summarised. Recall is not part of the
-prompt: it is added at the tail of a request, as data.
+The files `SOUL.md` and `AGENTS.md` are read at each build and never summarised. `AGENTS.md` holds the standing rules of
+the owner, `GUESTS.md` those for everybody else. Recall is not part of the prompt: it is added at the tail of a request,
+as data.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import Cause, NoteTarget, NoteVersion, Session, SessionRef
+from everthread.domain.rights import Rights
 from everthread.memory import MemoryManager
 from everthread.memory.note_files import CHARS_MAX, snapshot
 from everthread.memory.recall import FENCE
@@ -51,12 +53,14 @@ _FRESH_BECAUSE = {
 
 
 class StoredPrompt(Struct, frozen=True):
-    """Content of a stored prefix: the prompt, and the name of the model it was built for."""
+    """Content of a stored prefix: the prompt, with the model and the rights that it was built for."""
 
     name: str
     prompt: Prompt
     scope: str = ""
     """`RecallScope.mark` of the memory in it."""
+    rights: str = ""
+    """The digest of the rights that it was built for; empty for the owner's."""
 
 
 def encode_prompt(frozen: StoredPrompt) -> bytes:
@@ -103,12 +107,12 @@ def system_prompt(parts: PromptParts, tools: Sequence[ToolSchema], *, small: boo
 class PromptBuilder(Struct, frozen=True):
     """Collect the parts of a prompt and build it."""
 
-    # `skills` returns the skill index for the prompt.
+    # `skills` returns the index of the skills that the rights grant.
     home: Path
     memory: MemoryManager
     clock: Clock
     note_limits: Mapping[NoteTarget, int] = CHARS_MAX
-    skills: Callable[[], str] = str
+    skills: Callable[[Rights], str] = lambda rights: ""
 
     async def build(
         self,
@@ -120,9 +124,11 @@ class PromptBuilder(Struct, frozen=True):
         model: str,
         tools: tuple[ToolSchema, ...],
         small: bool,
+        rights: Rights,
     ) -> Prompt:
+        standing = self.home / ("AGENTS.md" if rights.is_owner else "GUESTS.md")
         soul, rules, skills = await asyncio.to_thread(
-            lambda: (_read(self.home / "SOUL.md"), _read(self.home / "AGENTS.md"), self.skills())
+            lambda: (_read(self.home / "SOUL.md"), _read(standing), self.skills(rights))
         )
         # Memory providers are kept out of scheduled and delegated work.
         blocks = await self.memory.system_prompt_blocks(ref=ref) if session.kind.remembered else ()

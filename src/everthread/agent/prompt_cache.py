@@ -16,12 +16,14 @@ from msgspec.structs import replace
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import PromptBuilder, StoredPrompt, decode_prompt, encode_prompt
 from everthread.agent.tools.runner import Toolbox
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.transcript import to_request
 from everthread.concurrency import in_slices
 from everthread.domain.errors import NotFound, Outdated
 from everthread.domain.events import View
 from everthread.domain.model import NoteTarget, NoteVersion, Prefix, Session, SessionRef, Turn
 from everthread.domain.recall_scope import RecallScope
+from everthread.domain.rights import Rights
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.lifecycle import Lifecycle
 from everthread.ports.clock import Clock
@@ -34,8 +36,8 @@ BYTES_MAX = 128 * 1024 * 1024
 """Limit for all entries together; an evicted entry is rebuilt from the store."""
 AGE_S_MAX = 3600.0
 
-Signature = tuple[str, str, str]
-"""The model's name, the tool set's digest, and the mark of the recall scope."""
+Signature = tuple[str, str, str, str]
+"""The model's name, the tool set's digest, the mark of the recall scope, and the digest of the rights."""
 
 
 class Prepared(Struct, frozen=True):
@@ -92,11 +94,12 @@ class Preparer(Struct):
     _in_groups: tuple[str, Toolbox] | None = None
     """The digest of a tool set, and those of its tools that are offered in group chats."""
 
-    async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
+    async def prepare(self, ref: SessionRef, choice: ModelChoice, tools: SessionTools) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
         scope = await self._scope(ref)
-        toolbox = self._offered(scope, toolbox)
-        signature = (choice.name, toolbox.digest, scope.mark)
+        offered = self._offered(scope, tools.toolbox)
+        tools = tools if offered is tools.toolbox else replace(tools, toolbox=offered)
+        signature = (choice.name, tools.toolbox.digest, scope.mark, tools.rights.digest)
         session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         kept = self._get(ref.session_id, signature)
         now = (session.generation, number, forget_count)
@@ -107,7 +110,7 @@ class Preparer(Struct):
             grown = self._extend(kept, newer, choice, session.last_turn)
             if grown is not None:
                 return self._keep(grown)
-        return self._keep(await self._build(ref, choice, toolbox, signature))
+        return self._keep(await self._build(ref, choice, tools, signature))
 
     async def _scope(self, ref: SessionRef) -> RecallScope:
         if not self.scopes.is_limited(ref):
@@ -129,25 +132,26 @@ class Preparer(Struct):
             raise NotFound(f"session {ref.session_id!r} has no stored prefix")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return await self._encode(session, prefix.number, (choice.name, "", ""), forget_count, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, "", "", ""), forget_count, choice, prompt, view)
 
-    async def prepare_stored(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
+    async def prepare_stored(self, ref: SessionRef, choice: ModelChoice, rights: Rights) -> Prepared | None:
         """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
-        `None` if the session has no prefix, or one with more memory than it may be shown.
+        `None` if the session has no prefix, or one that was built for other rights or has more memory than it may be
+        shown.
         """
         scope = await self._scope(ref)
         session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, forget_count, session.last_turn)
         known = kept and (kept.generation, kept.prefix_number, kept.forget_count, kept.last_turn)
-        if kept is not None and now == known and kept.signature[2] == scope.mark:
+        if kept is not None and now == known and kept.signature[2:] == (scope.mark, rights.digest):
             return kept
         session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref, self.scopes))
         frozen = decode_prompt(prefix.content) if prefix is not None else None
-        if prefix is None or frozen is None or frozen.scope != scope.mark:
+        if prefix is None or frozen is None or (frozen.scope, frozen.rights) != (scope.mark, rights.digest):
             return None
-        signature = (choice.name, "", scope.mark)
+        signature = (choice.name, "", scope.mark, rights.digest)
         return await self._encode(session, prefix.number, signature, forget_count, choice, frozen.prompt, view)
 
     def extend(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
@@ -170,20 +174,21 @@ class Preparer(Struct):
         tokens = max(choice.traits.context_tokens - self.output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
-    async def _build(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
+    async def _build(self, ref: SessionRef, choice: ModelChoice, tools: SessionTools, signature: Signature) -> Prepared:
         while True:
             # Each repetition needs another request to forget.
             with suppress(Outdated):
-                return await self._build_once(ref, choice, toolbox, signature)
+                return await self._build_once(ref, choice, tools, signature)
 
     async def _build_once(
-        self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature
+        self, ref: SessionRef, choice: ModelChoice, tools: SessionTools, signature: Signature
     ) -> Prepared:
-        schemas = toolbox.schemas if choice.traits.tools else ()
+        schemas = tools.toolbox.schemas if choice.traits.tools else ()
         session, prefix, view, notes, forget_count = await self.store.read(lambda uow: _read_all(uow, ref, self.scopes))
         frozen = decode_prompt(prefix.content) if prefix else None
-        mark = signature[2]
-        if prefix is None or frozen is None or frozen.scope != mark or not _fits(frozen, choice, schemas):
+        _, _, mark, rights = signature
+        is_allowed = frozen is not None and (frozen.scope, frozen.rights) == (mark, rights)
+        if prefix is None or frozen is None or not is_allowed or not _fits(frozen, choice, schemas):
             prompt = await self.prompts.build(
                 ref,
                 session,
@@ -192,8 +197,9 @@ class Preparer(Struct):
                 model=choice.model,
                 tools=schemas,
                 small=choice.traits.small,
+                rights=tools.rights,
             )
-            frozen = StoredPrompt(choice.name, prompt, mark)
+            frozen = StoredPrompt(choice.name, prompt, mark, rights)
             prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen), forget_count)
         return await self._encode(session, prefix.number, signature, forget_count, choice, frozen.prompt, view)
 

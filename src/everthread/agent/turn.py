@@ -25,7 +25,8 @@ from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer, WriteResult
 from everthread.agent.titles import Titler
-from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.runner import ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.transcript import drop_other_thoughts
 from everthread.agent.turn_commit import TurnCommitter
 from everthread.agent.turn_guard import TurnGuard
@@ -57,7 +58,7 @@ class Agent:
         preparer: Preparer,
         model: ModelCaller,
         runner: ToolRunner,
-        toolbox: Callable[[], Awaitable[Toolbox]],
+        tools_of: Callable[[SessionRef], Awaitable[SessionTools]],
         clock: Clock,
         *,
         titler: Titler | None = None,
@@ -70,7 +71,7 @@ class Agent:
         self._memory = memory
         self._preparer = preparer
         self._runner = runner
-        self._toolbox = toolbox
+        self._tools_of = tools_of
         self._titler = titler
         self._compressor = compressor
         self._reviewer = reviewer
@@ -135,9 +136,10 @@ class Agent:
 
         async def steps() -> str:
             # Once for the whole turn: the tools stay those that the prompt describes.
-            toolbox, model = await self._tools(options), self._model_for(options)
-            request_for = await self._prepare(turn, options, toolbox, guard)
-            await self._runner.resume(toolbox, guard, done=progress.messages, listen=listen)
+            tools, model = await self._tools(claim.ref, options), self._model_for(options)
+            request_for = await self._prepare(turn, options, tools, guard)
+            toolbox, rights = tools.toolbox, await tools.of_turn(turn.speakers)
+            await self._runner.resume(toolbox, guard, rights, done=progress.messages, listen=listen)
             for step in count():
                 turn.check_limits(step, self._limits)
                 # Right before the model call, so that every message that is taken up is answered.
@@ -155,25 +157,29 @@ class Agent:
                 if not message.tool_calls:
                     turn.note = _answer_problem(answer.finish, message, self._limits.output_tokens)
                     return message.content
+                # Again before each run: a message that steers the turn may be by somebody else.
+                rights = await tools.of_turn(turn.speakers)
                 await self._runner.run(
-                    toolbox, message, guard, done=progress.messages, listen=listen, approve=options.approve
+                    toolbox, message, guard, rights, done=progress.messages, listen=listen, approve=options.approve
                 )
             raise AssertionError("check_limits ends the loop")
 
         outcome = await outcome_of(turn, steps(), self._limits, options)
         return await asyncio.shield(self._committer.commit(turn, outcome, options))
 
-    async def _tools(self, options: TurnOptions) -> Toolbox:
-        toolbox, only = await self._toolbox(), options.tools
-        return toolbox if only is None else toolbox.only(lambda tool: tool.name in only)
+    async def _tools(self, ref: SessionRef, options: TurnOptions) -> SessionTools:
+        tools, only = await self._tools_of(ref), options.tools
+        return tools if only is None else replace(tools, toolbox=tools.toolbox.only(lambda tool: tool.name in only))
 
     def _model_for(self, options: TurnOptions) -> ModelCaller:
         return self.model if options.spend is None else replace(self.model, spend_per_turn=options.spend)
 
-    async def _prepare(self, turn: RunningTurn, options: TurnOptions, toolbox: Toolbox, guard: TurnGuard) -> RequestFor:
+    async def _prepare(
+        self, turn: RunningTurn, options: TurnOptions, tools: SessionTools, guard: TurnGuard
+    ) -> RequestFor:
         """Prepare the prompt and recall; return the function that builds the request for a model."""
         ref, first = turn.claim.ref, options.choices[0]
-        prepared = await self._preparer.prepare(ref, first, toolbox)
+        prepared = await self._preparer.prepare(ref, first, tools)
         recall = await self._recall(turn, options, guard)
         turn.prepared = (prepared, first)
         if turn.claim.kind.remembered and self._memory.wants_turn_starts:
@@ -262,7 +268,7 @@ class Agent:
         return await self._compressor.status(session_id, whole=whole) if self._compressor is not None else ""
 
     async def _measure_fill(self, ref: SessionRef, choice: ModelChoice) -> ContextFill:
-        prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
+        prepared = await self._preparer.prepare(ref, choice, await self._tools_of(ref))
         return measure_fill(prepared, self._preparer.room(choice, prepared.head), too_long=prepared.left_out)
 
     def start_reviews(

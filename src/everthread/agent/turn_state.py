@@ -14,7 +14,8 @@ from everthread.agent.turn_guard import TurnGuard
 from everthread.agent.turn_options import TurnLimits
 from everthread.concurrency import wait_until_done
 from everthread.domain.errors import TurnTooLong
-from everthread.domain.model import Message, Role
+from everthread.domain.model import InboxRow, Message, Role
+from everthread.domain.rights import speaker_account
 from everthread.lifecycle import TURN_CHARS_MAX, TurnClaim
 
 MESSAGES_MAX = 1_000
@@ -38,6 +39,8 @@ class RunningTurn(Struct):
     """Adds the newest steering message to the turn."""
     note: str = ""
     """A remark for the user about a complete answer."""
+    speakers: frozenset[str] = frozenset()
+    """The accounts that wrote the messages of the turn; an unknown one is an empty text."""
     prepared: tuple[Prepared, ModelChoice] | None = None
     """The start of the turn's requests, and the model it was encoded for."""
 
@@ -45,7 +48,8 @@ class RunningTurn(Struct):
     def start(cls, claim: TurnClaim) -> RunningTurn:
         """Begin with the user's messages and, after a crash, the results of the tools that have run."""
         first, *steered = (Message(Role.USER, text) for text in claim.texts)
-        return cls(claim, Progress([first, *rebuild_tool_messages(claim.tools), *steered]))
+        speakers = frozenset(map(_speaker, (claim.message, *claim.steered)))
+        return cls(claim, Progress([first, *rebuild_tool_messages(claim.tools), *steered]), speakers=speakers)
 
     @property
     def query(self) -> str:
@@ -82,12 +86,17 @@ class RunningTurn(Struct):
             raise TurnTooLong(f"stopped after {step} steps, the limit of a turn ({limits.section}.iterations)")
 
 
+def _speaker(row: InboxRow) -> str:
+    return speaker_account(row.inbound.key, row.inbound.user)
+
+
 async def take_steering(turn: RunningTurn, guard: TurnGuard, listen: Listen) -> None:
     """Add the steering messages to the turn. A message that no longer waits is skipped."""
 
     async def take_up(inbox_id: int) -> None:
         row = await guard.permit(lambda: guard.lifecycle.steer(turn.claim, inbox_id))
         if row is not None:
+            turn.speakers |= {_speaker(row)}
             turn.progress.messages.append(Message(Role.USER, row.inbound.text))
             listen(Steered(row.inbound.text, row.id))
 

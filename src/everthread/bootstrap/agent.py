@@ -24,13 +24,14 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tools
 from everthread.agent.tools.runner import Toolbox, ToolRunner, provider_tools
 from everthread.agent.tools.schedule import ScheduleTool
+from everthread.agent.tools.session_tools import SessionTools, Toolboxes
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
 from everthread.config.schema import McpServer, ProviderSettings, Settings, built_in_providers
 from everthread.config.settings import default_model
 from everthread.domain.errors import BadConfig
-from everthread.domain.model import NoteTarget
+from everthread.domain.model import NoteTarget, SessionRef
 from everthread.domain.review_window import Review
 from everthread.ports.clock import Clock
 from everthread.ports.model import ModelClient, Traits
@@ -39,6 +40,7 @@ from everthread.store.recall_scope import RecallScopes
 
 if TYPE_CHECKING:
     from everthread.adapters.mcp.servers import McpServers
+    from everthread.agent.rights import RightsLookup
     from everthread.agent.skills.folders import SkillFolders
     from everthread.lifecycle import Lifecycle
     from everthread.lifecycle.schedules import ScheduleService
@@ -142,6 +144,7 @@ class AgentRuntime(Protocol):
     hooks: HookRunner
     holder: str
     tools: tuple[Tool, ...]
+    rights: RightsLookup
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -161,7 +164,8 @@ class AgentParts:
         self._settings = runtime.settings
         self._mcp: McpServers | None = None
         self._own_tools: tuple[Tool, ...] = ()
-        self._toolbox = Toolbox()
+        self._toolboxes = Toolboxes()
+        self._rights = runtime.rights
         memory = runtime.settings.memory
         self._scopes = RecallScopes(memory.recall_in_groups)
         self._note_limits = {NoteTarget.MEMORY: memory.notes_chars, NoteTarget.USER: memory.user_chars}
@@ -179,7 +183,7 @@ class AgentParts:
         )
         others = (
             *runtime.tools,
-            *skill_tools(self._skills, settings.owner, check=self._check_skill),
+            *skill_tools(self._skills, check=self._check_skill),
             self._delegation.tool(),
             *self._schedule_tool(),
         )
@@ -196,19 +200,22 @@ class AgentParts:
         return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _update_toolbox(self) -> None:
-        self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+        self._toolboxes = Toolboxes((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
 
-    async def _turn_tools(self) -> Toolbox:
+    async def _turn_tools(self, ref: SessionRef) -> SessionTools:
         if self._mcp is not None and self._mcp.changed:
             await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
             self._update_toolbox()
-        return self._toolbox
+        rights = await self._rights.of_session(ref)
+        return SessionTools(self._toolboxes.of(rights), rights, self._rights.of_speakers)
 
-    async def _child_tools(self) -> Toolbox:
-        return tools_of_children(await self._turn_tools(), self._settings.tools.allow)
+    async def _child_tools(self, ref: SessionRef) -> SessionTools:
+        tools = await self._turn_tools(ref)
+        return replace(tools, toolbox=tools_of_children(tools.toolbox, self._settings.tools.allow))
 
-    async def _schedule_tools(self) -> Toolbox:
-        return (await self._turn_tools()).only(lambda tool: is_usable_unattended(tool, self._settings.tools.allow))
+    async def _schedule_tools(self, ref: SessionRef) -> SessionTools:
+        tools, allowed = await self._turn_tools(ref), self._settings.tools.allow
+        return replace(tools, toolbox=tools.toolbox.only(lambda tool: is_usable_unattended(tool, allowed)))
 
     async def stop_cancelled(self) -> None:
         """Stop the turns of every agent that a boundary in another process has cancelled."""
@@ -296,7 +303,6 @@ class AgentParts:
                 store=runtime.store,
                 limits=self._note_limits,
                 skills=self._skills,
-                owner=self._settings.owner,
                 written=runtime.sync_notes,
                 scopes=self._scopes,
             )

@@ -46,6 +46,7 @@ from everthread.trust.installed_plugins import PluginTrust
 
 if TYPE_CHECKING:
     from everthread.agent.model_call import ModelChoice
+    from everthread.agent.rights import RightsLookup
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import AgentParts
@@ -84,6 +85,8 @@ class Runtime(Inspection):
     note_files: NoteFiles
 
     agent: Agent
+    """Set by `ready`."""
+    rights: RightsLookup
     """Set by `ready`."""
 
     def __init__(
@@ -281,10 +284,13 @@ class Runtime(Inspection):
 
     async def ready(self) -> tuple[str, ...]:
         """Start serving and create the agent. Returns one line per problem."""
+        from everthread.agent.rights import RightsLookup
         from everthread.bootstrap.agent import AgentParts
+        from everthread.config.access import rights_policy
 
         await self.start(lock_wait_s=self._lock_wait_s_max)
         if self._agent_parts is None:
+            self.rights = RightsLookup(self.store, rights_policy(self.settings))
             self._agent_parts = AgentParts(self)
             self.agent = self._agent_parts.agent
             self.lanes.watch(self._agent_parts.stop_cancelled)
@@ -318,7 +324,16 @@ class Runtime(Inspection):
         agent, choices = self._agent_parts.scheduled, self._agent_parts.models.choices
         access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
         return Scheduler(
-            self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put, access.is_excluded
+            self.store,
+            self.clock,
+            self.lifecycle,
+            scheduling,
+            agent,
+            self.rights,
+            choices,
+            settings,
+            put,
+            access.is_excluded,
         )
 
     def web(self, gateway: Gateway) -> Web:

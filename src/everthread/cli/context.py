@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from everthread.agent.model_call import ModelChoice
+    from everthread.agent.rights import RightsLookup
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config.provider_settings import Field
@@ -68,6 +69,8 @@ class CliRuntime(Protocol):
     """Receives a notice if the start has to wait for another process."""
     before_close: Callable[[], Awaitable[None]]
     """Called last, while the store is still open."""
+
+    rights: RightsLookup
 
     @property
     def skills(self) -> SkillFolders: ...

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from everthread.agent.model_call import ModelChoice
+from everthread.agent.rights import RightsLookup
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
 from everthread.domain.pairing import PairedAccount
+from everthread.domain.rights import Rights, speaker_account
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import find_session
@@ -37,6 +39,7 @@ class CommandRuntime(Protocol):
     agent: Agent
     memory: MemoryManager
     note_files: NoteFiles
+    rights: RightsLookup
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -75,6 +78,12 @@ class CommandContext(Struct, frozen=True):
     """Approves a pairing code; `None` if the caller may not."""
     decide: Callable[[str, bool], CommandResult] | None = None
     """Allows or denies the tool call with that code; `None` in a terminal."""
+
+    async def rights(self) -> Rights:
+        """Return the rights of the caller; in a group, those that it has as well."""
+        lookup = self.runtime.rights
+        rights = await lookup.of_owner(self.owner, self.key.platform)
+        return await lookup.of_speakers(rights, (speaker_account(self.key, self.user),))
 
     @property
     def guest(self) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from everthread.commands.context import CommandContext, CommandResult, MenuItem, fail, sentence
 from everthread.domain.errors import BadConfig
+from everthread.domain.rights import Rights
 from everthread.domain.text_format import shorten
 
 LISTED_MAX = 20
@@ -14,18 +16,27 @@ _NEAR_MAX = 3
 _SIMILARITY_MIN = 0.6
 
 
+class KnownModels(Protocol):
+    def known_models(self) -> tuple[str, ...]: ...
+
+
 async def model(context: CommandContext, wanted: str) -> CommandResult:
+    rights = await context.rights()
+    known = granted_models(context.runtime, rights)
+    current, problem = _current(context, rights)
     if not wanted:
-        return _list(context)
+        return _list(known, current, problem)
     if len(wanted) > _NAME_CHARS_MAX or not wanted.isprintable():
         return fail("Invalid model name. /model lists some.")
-    known = context.runtime.known_models()
     name = _resolve(known, wanted)
+    if not rights.may_use_model(name) and name != _configured(context):
+        # The same answer whether the model exists or not.
+        return fail(f"The model {shorten(name, _NAME_CHARS_MAX)} is not granted here. /model lists those that are.")
     try:
         name = context.runtime.choices(name)[0].name
     except BadConfig as error:
         return _unknown(known, wanted, error)
-    if name == _current(context)[0]:
+    if name == current:
         return fail(f"{name} is already the model here.")
     text = f'The model is now {name}, in this window only. To keep it, set model = "{name}" in config.toml.'
     if known and name not in known and (near := _nearest(known, wanted)):
@@ -34,21 +45,35 @@ async def model(context: CommandContext, wanted: str) -> CommandResult:
     return CommandResult(text, model=name)
 
 
-def _list(context: CommandContext) -> CommandResult:
-    current, problem = _current(context)
+def granted_models(settings: KnownModels, rights: Rights) -> tuple[str, ...]:
+    """Return the models to choose from: those of the settings, as far as the rights grant them."""
+    if rights.is_owner:
+        return settings.known_models()
+    return tuple(sorted(name for name in rights.models if rights.may_use_model(name)))
+
+
+def _list(known: Sequence[str], current: str, problem: str) -> CommandResult:
     lines = [f"The model is {current}." if current else f"There is no model: {problem}"]
-    others = [name for name in context.runtime.known_models() if name != current][:LISTED_MAX]
+    others = [name for name in known if name != current][:LISTED_MAX]
     lines += [f"  {shorten(name, _NAME_CHARS_MAX)}" for name in others]
     lines.append("Change it with /model PROVIDER/MODEL.")
     return CommandResult("\n".join(lines), menu=_menu(others))
 
 
-def _current(context: CommandContext) -> tuple[str, str]:
+def _current(context: CommandContext, rights: Rights) -> tuple[str, str]:
     """The current model, or an empty name and the reason why there is none."""
     try:
-        return context.runtime.choices(context.model)[0].name, ""
+        return context.runtime.choices(rights.granted_model(context.model))[0].name, ""
     except BadConfig as error:
         return "", str(error)
+
+
+def _configured(context: CommandContext) -> str:
+    """The name of the model that everybody may use; empty if there is none."""
+    try:
+        return context.runtime.choices()[0].name
+    except BadConfig:
+        return ""
 
 
 def _resolve(known: Sequence[str], wanted: str) -> str:

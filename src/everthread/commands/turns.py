@@ -130,7 +130,7 @@ async def compress(context: CommandContext, focus: str) -> CommandResult:
         return fail(f"The focus is too long. Use at most {FOCUS_CHARS_MAX:,} characters.")
     if await current_session(context) is None:
         return fail(NO_SESSION)
-    choice = context.runtime.choices(context.model)[0]
+    choice = context.runtime.choices((await context.rights()).granted_model(context.model))[0]
     try:
         done = await context.runtime.agent.compress(context.key, choice, owner=context.owner, focus=focus)
     except NotCompressed as error:

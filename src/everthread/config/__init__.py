@@ -16,6 +16,7 @@ In the order of data flow:
 | `parse` | read `config.toml` and `mcp.json` by the declarations |
 | `line_numbers` | find the line of a key |
 | `origins` | find the origin of a setting |
+| `access` | the rules of `[access]` as a policy of rights |
 | `validate` | find every mistake in a configuration |
 | `edit` | change `config.toml` and `.env` |
 """

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from everthread.domain.model import SUBAGENT_PLATFORM, ChatType
-from everthread.domain.pairing import person_problem, user_problem
+from everthread.domain.pairing import owner_problem, person_problem, user_problem
 
 Check = Callable[[str], str]
 
@@ -37,6 +37,7 @@ def _matches(pattern: str, problem: str) -> Check:
 
 check_owner = user_problem
 check_person = person_problem
+check_grantee = owner_problem
 check_name = _matches(_NAME, "a name must be 1 to 64 letters, digits, or any of _ . -")
 check_variable = _matches("[A-Za-z_][A-Za-z0-9_]{0,127}", "not the name of a variable; write one like OPENAI_API_KEY")
 check_tool = _matches("[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", "not the name of a tool")

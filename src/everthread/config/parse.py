@@ -10,6 +10,7 @@ from typing import Any, get_origin
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from everthread.config.access import grants_of
 from everthread.config.checks import check_text, check_url
 from everthread.config.declaration import (
     Declaration,
@@ -25,6 +26,8 @@ from everthread.config.environment import ollama_url
 from everthread.config.provider_settings import check_provider_names, provider_table_names, read_provider_tables
 from everthread.config.schema import (
     BASE_URLS,
+    AccessGrants,
+    AccessSettings,
     GatewaySettings,
     HttpSettings,
     McpServer,
@@ -45,7 +48,7 @@ MCP_SERVERS = "mcpServers"
 SOCKET_BYTES_MAX = 107
 """The longest path of a Unix socket on Linux."""
 _ENTRIES_MAX = 1000
-_LIMITED = (ProviderSettings, PriceTable, McpServer, ResetPolicyTable)
+_LIMITED = (ProviderSettings, PriceTable, McpServer, ResetPolicyTable, AccessGrants)
 """Entries of which a file may have at most `_ENTRIES_MAX`."""
 
 
@@ -125,9 +128,19 @@ def _refuse_unknown_providers(top: Table, values: Mapping[str, Any]) -> None:
     models = [((name,), values.get(name, "")) for name in ("model", "auxiliary_model")]
     models += [(("fallback_models", n), model) for n, model in enumerate(values.get("fallback_models", ()))]
     models += [(("prices", model), model) for model in values.get("prices", ())]
+    models += _granted_models(values.get("access", AccessSettings()))
     for keys, model in models:
         if model and (problem := _provider_problem(model, providers)):
             raise top.bad(keys, problem)
+
+
+def _granted_models(access: AccessSettings) -> list[tuple[tuple[str | int, ...], str]]:
+    """Return the models that are granted, each with its keys."""
+    return [
+        (("access", *keys, "models", n), model)
+        for keys, grants in grants_of(access).items()
+        for n, model in enumerate(grants.models)
+    ]
 
 
 def _provider_problem(model: str, providers: Collection[str]) -> str:

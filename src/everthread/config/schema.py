@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         check_account,
         check_argument,
         check_command,
+        check_grantee,
         check_header,
         check_host,
         check_model,
@@ -399,6 +400,53 @@ class GatewaySettings(Struct, frozen=True):
     ] = field(default_factory=dict[str, WebhookSettings])
 
 
+class AccessGrants(Struct, frozen=True):
+    """Names that are granted in addition to the defaults."""
+
+    tools: Annotated[
+        tuple[str, ...],
+        Setting(
+            "tools, in addition to `memory`, `recall`, `session_search` and `schedule`",
+            check=check_tool,
+            allowed="names of tools, or `mcp:SERVER` for all tools of a server",
+        ),
+    ] = ()
+    skills: Annotated[
+        tuple[str, ...], Setting("skills that may be read", check=check_name, allowed="names of skills")
+    ] = ()
+    models: Annotated[
+        tuple[str, ...],
+        Setting("models that may be chosen, in addition to `model`", check=check_model, allowed="`PROVIDER/MODEL`"),
+    ] = ()
+
+
+class AccessSettings(Struct, frozen=True):
+    """Rights of everybody except you: what is granted to a role, on a platform, and to one person or group."""
+
+    guests: Annotated[AccessGrants, Setting("`[access.guests]`: granted to everybody who may write, except groups")] = (
+        AccessGrants()
+    )
+    admins: Annotated[AccessGrants, Setting("`[access.admins]`: granted to admins of a platform, as well")] = (
+        AccessGrants()
+    )
+    groups: Annotated[
+        AccessGrants, Setting("`[access.groups]`: granted to groups whose members share a conversation")
+    ] = AccessGrants()
+    platforms: Annotated[
+        Mapping[str, AccessGrants],
+        Setting(
+            "`[access.platforms.NAME]`: granted to the people and groups of a platform, as well", names=check_platform
+        ),
+    ] = field(default_factory=dict[str, AccessGrants])
+    people: Annotated[
+        Mapping[str, AccessGrants],
+        Setting(
+            '`[access.people."PLATFORM:USER"]`: granted to a person or group, as well, by account or owner',
+            names=check_grantee,
+        ),
+    ] = field(default_factory=dict[str, AccessGrants])
+
+
 class Variables(Struct, frozen=True):
     """The environment, then the variables of `.env`. An empty value counts as unset. The repr shows no values."""
 
@@ -480,6 +528,7 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
         default_factory=dict[str, PlatformAccount]
     )
     """Accounts by the name in session keys."""
+    access: Annotated[AccessSettings, Setting()] = AccessSettings()
     prices: Annotated[Mapping[str, Price], Setting(table=PriceTable, names=check_model)] = field(
         default_factory=dict[str, Price]
     )

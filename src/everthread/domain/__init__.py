@@ -27,6 +27,7 @@ Rules of scheduled tasks:
 Rules of operation:
 - `clock_rules`: stored times under a wall clock that may be wrong
 - `pairing`: pairing codes, lockout, names of owners
+- `rights`: the tools, skills and models that a person or a group may use
 - `api_key`: API keys of the HTTP interface
 - `spend`: price of a model call
 - `backoff`: delay between attempts

@@ -35,6 +35,10 @@ CRON_PLATFORM = "cron"
 """The platform of the keys of scheduled tasks. They receive no messages from users."""
 
 
+HOOKS_PLATFORM = "hooks"
+"""The platform of the keys of webhooks, whose messages other programs write."""
+
+
 class ChatType(StrEnum):
     DM = "dm"
     GROUP = "group"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import ModelChoice
+from everthread.agent.rights import RightsLookup
 from everthread.agent.store_retry import StoreRetries
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
@@ -57,6 +58,7 @@ class Scheduler:
         lifecycle: Lifecycle,
         scheduling: ScheduleService,
         agent: Agent,
+        rights: RightsLookup,
         choices: Callable[[str], Sequence[ModelChoice]],
         settings: Settings,
         put: Callable[[Reply], None],
@@ -71,6 +73,7 @@ class Scheduler:
         self._lifecycle = lifecycle
         self._scheduling = scheduling
         self._agent = agent
+        self._rights = rights
         self._choices = choices
         self._settings = settings
         self._put = put
@@ -175,7 +178,8 @@ class Scheduler:
             await self._scheduling.pause(schedule)
             return OccurrenceResult("", EXCLUDED.format(owner=schedule.owner))
         try:
-            choices = self._choices(schedule.model)
+            rights = await self._rights.of_owner(schedule.owner)
+            choices = self._choices(rights.granted_model(schedule.model))
         except BadConfig as error:
             # No turn was begun, so the reply gets an id of its own.
             name = f"undone-{schedule.id}-{time.due_at:.0f}"

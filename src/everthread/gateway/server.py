@@ -18,7 +18,7 @@ from everthread.commands.registry import hidden_commands
 from everthread.concurrency import cancel_tasks
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import EverthreadError, PlatformUnavailable
-from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
+from everthread.domain.model import HOOKS_PLATFORM, ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approvals import Approvals
 from everthread.gateway.attachments import AttachmentFetcher, AttachmentQueue
@@ -85,6 +85,7 @@ class Gateway:
         self.settings, self.clock = runtime.settings, runtime.clock
         self.lifecycle, self.store, self.agent = runtime.lifecycle, runtime.store, runtime.agent
         self.new_id, self.choices, self.known_models = runtime.new_id, runtime.choices, runtime.known_models
+        self.rights = runtime.rights
         self.platforms: Mapping[str, Platform] = {platform.name: platform for platform in platforms}
         self.states = {name: PlatformState() for name in self.platforms}
         self.outbox = Outbox(self.store, self.clock, self.platforms, random.random)
@@ -198,7 +199,7 @@ class Gateway:
         return self._runtime.lane_restarts
 
     def _is_served(self, platform: str) -> bool:
-        return platform in self.platforms or platform in (HTTP, "hooks")
+        return platform in self.platforms or platform in (HTTP, HOOKS_PLATFORM)
 
     async def _listen(self, platform: Platform) -> None:
         delays, state = RESTART.delays(), self.states[platform.name]

@@ -8,15 +8,20 @@ from typing import Any
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef
+from everthread.domain.rights import Rights
 from everthread.ports.model import ToolSchema
 
 
 class ToolUse(Struct, frozen=True):
-    """The session and turn of a tool call, and the model's id of the call."""
+    """The session and turn of a tool call, the model's id of the call, and the rights that it is run with."""
 
     ref: SessionRef
     turn_id: str
     call_id: str
+    rights: Rights = Rights()
+    """The rights of the session's owner; in a group also limited to those of the speaker."""
+    speaker: str = ""
+    """The account whose message the turn answers; empty if it is unknown, or if the turn answers several."""
 
 
 class Tool(Struct, frozen=True):
@@ -40,6 +45,9 @@ class Tool(Struct, frozen=True):
     """Resumes an interrupted call when it is run again after a crash with the same turn and call id. The results of
     other interrupted tools are reported as unknown.
     """
+
+    source: str = ""
+    """The provider of the tool, for rights: `builtin`, `mcp:SERVER`, `memory:PROVIDER`; empty for plugins."""
 
     @property
     def name(self) -> str:

@@ -507,6 +507,7 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("providers/**/*", FileMethod.BY_PROVIDER, "the files of memory providers"),
     HomeFile("SOUL.md", FileMethod.KEEP, "the identity in the prompt"),
     HomeFile("AGENTS.md", FileMethod.KEEP, "the standing rules"),
+    HomeFile("GUESTS.md", FileMethod.KEEP, "the standing rules for everyone except the owner"),
     HomeFile("config.toml", FileMethod.KEEP, "the settings"),
     HomeFile("mcp.json", FileMethod.KEEP, "the MCP servers"),
     HomeFile("files/**/*", FileMethod.KEEP, "the user's files for scheduled tasks, and their results"),

@@ -13,8 +13,10 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, TurnEvent
 from everthread.agent.model_call import ModelChoice, Progress
+from everthread.commands.model import granted_models
 from everthread.domain.errors import BadConfig, ModelUnavailable, ModelWithoutTools
 from everthread.domain.model import ChatType, Role, SessionKey, SessionRef
+from everthread.domain.rights import Rights
 from everthread.gateway.server import HTTP
 from everthread.ports.model import Answer, Prompt, Request
 from everthread.web import schemas
@@ -39,9 +41,10 @@ class ModelList(Struct):
 
 
 async def list_models(call: ApiCall) -> Response:
-    """List the models."""
+    """List the models that the caller may choose."""
     gateway = call.gateway
-    names = dict.fromkeys((*schemas.OUR_MODELS, *gateway.known_models()))
+    rights = await gateway.rights.of_owner(call.caller.owner)
+    names = dict.fromkeys((*schemas.OUR_MODELS, *granted_models(gateway, rights)))
     return json_response(ModelList([ModelInfo(name, int(gateway.started_at)) for name in names]))
 
 
@@ -56,7 +59,7 @@ async def chat(call: ApiCall) -> Response:
 
 
 async def _complete(call: ApiCall, request: ChatRequest) -> Response:
-    model_request = _ModelRequest(call, request)
+    model_request = _ModelRequest(call, request, await call.gateway.rights.of_owner(call.caller.owner))
     try:
         if request.stream:
             # An error before the first event gets an HTTP status of its own.
@@ -73,12 +76,12 @@ async def _complete(call: ApiCall, request: ChatRequest) -> Response:
 class _ModelRequest:
     """One model call in a task of its own, so that its words can be streamed. `close` must always be called."""
 
-    def __init__(self, call: ApiCall, request: ChatRequest) -> None:
+    def __init__(self, call: ApiCall, request: ChatRequest, rights: Rights) -> None:
         self._call, self._request = call, request
         self._gateway = call.gateway
         self._system, self._messages = schemas.to_messages(request)
         self._tools = schemas.tools_of(request)
-        self._choices = self._choose()
+        self._choices = self._choose(rights)
         limit = self._gateway.settings.limits.output_tokens
         self._tokens = min(request.max_completion_tokens or request.max_tokens or limit, limit)
         self._writer = CompletionWriter(self._gateway.new_id(), self._gateway.clock.now(), request)
@@ -88,14 +91,21 @@ class _ModelRequest:
         self._task = asyncio.ensure_future(self._ask())
         self._task.add_done_callback(self._events.put_nowait)
 
-    def _choose(self) -> list[ModelChoice]:
+    def _choose(self, rights: Rights) -> list[ModelChoice]:
         name = "" if self._request.model in schemas.OUR_MODELS else self._request.model
+        unknown = HttpError(404, f"Unknown model {name!r}. GET /v1/models lists some.", "model_not_found")
         try:
-            return list(self._gateway.choices(name))
+            if not name or rights.may_use_model(name):
+                return list(self._gateway.choices(name))
+            configured = list(self._gateway.choices())
         except BadConfig as error:
             if not name:
                 raise
-            raise HttpError(404, f"Unknown model {name!r}. GET /v1/models lists some.", "model_not_found") from error
+            raise unknown from error
+        if configured[0].name != name:
+            # Not granted: the same answer as for a model that does not exist.
+            raise unknown
+        return configured
 
     def _ref(self) -> SessionRef:
         """Return a ref without a session, for the spend of the owner."""

@@ -99,7 +99,8 @@ async def _check_model(call: ApiCall, request: ChatRequest, conversation: Conver
     if request.model in OUR_MODELS:
         return
     chosen = await call.gateway.store.read_inline(lambda uow: uow.sessions.chosen_model(conversation.key))
-    if request.model != call.gateway.choices(chosen)[0].name:
+    rights = await call.gateway.rights.of_owner(call.caller.owner)
+    if request.model != call.gateway.choices(rights.granted_model(chosen))[0].name:
         raise HttpError(400, f"A conversation has its own model; ask for {_MODEL!r}.", "model_not_chosen")
 
 

@@ -14,12 +14,11 @@ from starlette.responses import Response
 
 from everthread.config.schema import Settings, WebhookScheme, WebhookSettings
 from everthread.domain.clock_rules import is_recent
-from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, replace_surrogates
+from everthread.domain.model import HOOKS_PLATFORM, ChatType, Inbound, InboxState, SessionKey, replace_surrogates
 from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall, decode_body
 from everthread.web.responses import json_response
 
-HOOKS = "hooks"
 _RANDOM_SECRET = token_bytes(32)
 AGE_S_MAX = 300.0
 FIELD_CHARS_MAX = 20_000
@@ -65,13 +64,13 @@ async def receive(call: ApiCall) -> Response:
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
     owner = hook.owner or gateway.settings.owner
     call.check_limits(owner=owner)
-    key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
+    key = SessionKey(gateway.settings.profile, HOOKS_PLATFORM, ChatType.DM, name)
     row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, proof.delivery_id))
     gateway.inbound.accepted += new
     if not new:
         gateway.rate_limiter.refund(owner)
     if new or row.state is InboxState.WAITING:
-        gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS))
+        gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS_PLATFORM))
     return json_response(WebhookAccepted(row.id, new), 202)
 
 

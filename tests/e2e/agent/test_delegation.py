@@ -20,6 +20,7 @@ from everthread.agent.events import ToolEnded
 from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.store_retry import StoreRetries
 from everthread.agent.tools.runner import Toolbox, ToolRunner
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
@@ -38,6 +39,7 @@ from everthread.domain.model import (
     ToolState,
     TurnStatus,
 )
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession, TurnClaim
 from everthread.ports.tools import Tool, ToolUse
@@ -103,8 +105,8 @@ class DelegationFixture(AgentFixture):
         self.toolbox = Toolbox((*self._given, delegation.tool()))
         return self
 
-    async def _tools_of_children(self) -> Toolbox:
-        return tools_of_children(self.toolbox, self._allowed)
+    async def _tools_of_children(self, ref: SessionRef) -> SessionTools:
+        return SessionTools(tools_of_children(self.toolbox, self._allowed), OWNER_RIGHTS)
 
     def _choices(self, model: str) -> list[ModelChoice]:
         self.asked_for.append(model)

@@ -15,6 +15,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import PATIENCE_S, MovableClock, until
 
 from everthread.adapters.sqlite.connection import connect_bare
+from everthread.config.schema import AccessGrants, AccessSettings
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Role, Session, SessionKind, ToolCall
 from everthread.domain.schedule import OccurrenceState, Target, TargetKind
@@ -27,6 +28,9 @@ RESULT = "the answer is 42"
 HOUR = 3600.0
 BUSY_S = 0.05
 DUTY = NewSchedule("me", "every 1h", "UTC", TASK, target=Target(TargetKind.CHAT, "agent:main:fake:dm:42"))
+
+
+DELEGATES = AccessSettings(guests=AccessGrants(("delegate",)))
 
 
 class HastyClock(MovableClock):
@@ -133,7 +137,7 @@ async def test_a_delegated_result_is_stored_once_after_the_store_refused_a_write
 ) -> None:
     async with (
         ModelServer(Script()) as model,
-        gateway_fixture(tmp_path, model, clock=HastyClock()) as fixture,
+        gateway_fixture(tmp_path, model, clock=HastyClock(), access=DELEGATES) as fixture,
     ):
         with failing_store(tmp_path) as store:
             store.refuse(when, condition)
@@ -151,7 +155,7 @@ async def test_a_delegated_result_is_stored_once_after_another_process_held_the_
     script = Script()
     async with (
         ModelServer(script) as model,
-        gateway_fixture(tmp_path, model, clock=HastyClock(), busy_s_max=BUSY_S) as fixture,
+        gateway_fixture(tmp_path, model, clock=HastyClock(), busy_s_max=BUSY_S, access=DELEGATES) as fixture,
     ):
         with failing_store(tmp_path) as store:
             script.on_task = store.lock
@@ -191,7 +195,7 @@ async def test_a_scheduled_result_is_stored_once_after_the_store_refused_a_write
 ) -> None:
     async with (
         ModelServer(Script()) as model,
-        gateway_fixture(tmp_path, model, clock=HastyClock()) as fixture,
+        gateway_fixture(tmp_path, model, clock=HastyClock(), access=DELEGATES) as fixture,
     ):
         await fixture.runtime.scheduling.add(DUTY)
         with failing_store(tmp_path) as store:
@@ -210,7 +214,7 @@ async def test_a_scheduled_result_is_stored_once_after_another_process_held_the_
     script = Script()
     async with (
         ModelServer(script) as model,
-        gateway_fixture(tmp_path, model, clock=HastyClock(), busy_s_max=BUSY_S) as fixture,
+        gateway_fixture(tmp_path, model, clock=HastyClock(), busy_s_max=BUSY_S, access=DELEGATES) as fixture,
     ):
         await fixture.runtime.scheduling.add(DUTY)
         with failing_store(tmp_path) as store:

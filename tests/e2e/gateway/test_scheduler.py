@@ -20,7 +20,15 @@ from tests.runtime import until
 
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import ulids
-from everthread.config.schema import CompressionSettings, GatewaySettings, PlatformAccount, ProviderSettings, Variables
+from everthread.config.schema import (
+    AccessGrants,
+    AccessSettings,
+    CompressionSettings,
+    GatewaySettings,
+    PlatformAccount,
+    ProviderSettings,
+    Variables,
+)
 from everthread.domain.model import SessionKey, SessionKind
 from everthread.domain.pairing import PairedAccount
 from everthread.domain.recurrence import MissedPolicy, occurrences
@@ -315,10 +323,12 @@ async def test_an_unknown_model_fails_one_occurrence_only(tmp_path: Path) -> Non
 
 async def test_guests_and_webhooks_learn_that_no_model_could_be_called(tmp_path: Path) -> None:
     variables = Variables({"HOOK_SECRET": "s3cret"})
+    # Otherwise the guest's task would call the configured model.
+    access = AccessSettings(people={"bea": AccessGrants(models=("nobody/none",))})
     async with (
         ModelServer(echo) as model,
         Listener() as listener,
-        gateway_fixture(tmp_path, model, variables=variables) as fixture,
+        gateway_fixture(tmp_path, model, variables=variables, access=access) as fixture,
     ):
         hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
         await fixture.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))

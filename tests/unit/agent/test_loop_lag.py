@@ -80,7 +80,7 @@ async def test_work_on_a_long_conversation_does_not_block_the_event_loop(
         await core.fill()
         ref, choice = await core.at(CLI), core.choices[0]
         with steps(monkeypatch) as answer:
-            await core.preparer.prepare(ref, choice, core.toolbox)
+            await core.preparer.prepare(ref, choice, core.tools)
             # Let the last step of the preparation end.
             await asyncio.sleep(0)
         with steps(monkeypatch) as review:

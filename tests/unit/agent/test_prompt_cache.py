@@ -109,13 +109,13 @@ async def test_prepared_agents_are_limited_in_number_and_age(tmp_path: Path) -> 
             (await core.ask("one", key)).committed.ref
             for key in (CLI, TELEGRAM, SessionKey.parse("agent:main:cli:dm:2"))
         ]
-        prompts = PromptBuilder(tmp_path, core.memory, core.clock, skills=str)
+        prompts = PromptBuilder(tmp_path, core.memory, core.clock)
         few = Preparer(
             core.store, core.lifecycle, prompts, core.clock, output_tokens_max=1000, count_max=2, age_s_max=60.0
         )
 
         async def prepared(ref: SessionRef) -> object:
-            return await few.prepare(ref, core.model.choice(), core.toolbox)
+            return await few.prepare(ref, core.model.choice(), core.tools)
 
         first, second = await prepared(refs[0]), await prepared(refs[1])
         assert await prepared(refs[0]) is first

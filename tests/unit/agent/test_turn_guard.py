@@ -20,6 +20,7 @@ from everthread.agent.delegation import Delegation
 from everthread.agent.events import ToolBegan
 from everthread.agent.store_retry import StoreRetries
 from everthread.agent.tools.runner import Toolbox
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn_guard import TurnGuard
 from everthread.agent.turn_options import TurnLimits
 from everthread.domain.boundary import Boundary, New, Rewind
@@ -188,9 +189,9 @@ async def test_no_memory_is_recalled_after_a_boundary(tmp_path: Path) -> None:
         return []
 
     class LeavesFirst(Elsewhere):
-        async def _tools(self) -> Toolbox:
+        async def _tools(self, ref: SessionRef) -> SessionTools:
             await self.leave()
-            return await super()._tools()
+            return await super()._tools(ref)
 
     diary.recalls = recalls
     async with LeavesFirst(tmp_path, FakeModel(), diary) as core:
@@ -250,9 +251,9 @@ async def test_an_interrupted_call_is_not_resumed_after_a_boundary(tmp_path: Pat
         await dead.lifecycle.start_tool(claim, "c1", "work", "{}")
 
     class LeavesFirst(Elsewhere):
-        async def _tools(self) -> Toolbox:
+        async def _tools(self, ref: SessionRef) -> SessionTools:
             await self.leave()
-            return await super()._tools()
+            return await super()._tools(ref)
 
     limits = TurnLimits(recall_s=0.0)
     async with LeavesFirst(tmp_path, tools=(tool("work", work, goes_on=True),), turn_limits=limits) as core:

@@ -28,6 +28,7 @@ from everthread.config.settings import Settings
 from everthread.domain.errors import Outdated
 from everthread.domain.media import Media
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Reply, ReplyState, Role, ToolCall
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
 from everthread.gateway.approvals import _put_question  # pyright: ignore[reportPrivateUsage]
 from everthread.gateway.attachments import AttachmentFetcher, AttachmentQueue
@@ -167,8 +168,8 @@ async def test_a_skill_is_not_written_once_something_was_forgotten(tmp_path: Pat
         await core.lifecycle.accept(Inbound(CLI, ME, "hello"))
         claim = await core.lifecycle.begin_turn(CLI)
         assert claim is not None
-        write = skill_write(folders, ME, lambda change: None, lambda use: core.lifecycle.check_turn(use.turn_id))
-        use = ToolUse(claim.ref, claim.turn_id, "c1")
+        write = skill_write(folders, lambda change: None, lambda use: core.lifecycle.check_turn(use.turn_id))
+        use = ToolUse(claim.ref, claim.turn_id, "c1", OWNER_RIGHTS)
         arguments = {"name": "gate", "description": "Opens it.", "body": FACT}
         await write.run(arguments, use)
         assert folders.get("gate").skill.name == "gate"

@@ -17,6 +17,7 @@ from everthread.config.schema import ScheduleSettings, Settings
 from everthread.config.settings import load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
+from everthread.domain.rights import RightsPolicy, rights_of
 from everthread.domain.schedule import (
     ScheduleState,
     Target,
@@ -208,7 +209,9 @@ class ScheduleFixture:
         assert self._tool.remembers, "a scheduled task must not have it"
 
     async def ask(self, key: SessionKey = CHAT, owner: str = "bea", **arguments: Any) -> str:
-        return await self._tool.run(arguments, ToolUse(SessionRef("s", 0, key, 1, owner), "t", "c"))
+        return await self._tool.run(
+            arguments, ToolUse(SessionRef("s", 0, key, 1, owner), "t", "c", rights_of(RightsPolicy("me"), owner))
+        )
 
 
 async def test_the_model_schedules_for_its_speaker_and_into_that_chat(tmp_path: Path) -> None:

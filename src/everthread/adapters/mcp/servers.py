@@ -16,6 +16,7 @@ from everthread.adapters.mcp.server import McpServerClient
 from everthread.adapters.mcp.tools import ListedTool, exposed_names
 from everthread.concurrency import in_daemon_thread
 from everthread.config.schema import McpServer
+from everthread.domain.rights import MCP_SOURCE
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -144,4 +145,5 @@ def _tool(name: str, server: McpServerClient, listed: ListedTool) -> Tool:
         dangerous=not (server.settings.trust or listed.read_only),
         # Reconnecting and calling have a limit each, whose messages name the server: let them expire first.
         timeout_s=2 * server.settings.timeout_s + _GRACE_S,
+        source=f"{MCP_SOURCE}{server.name}",
     )

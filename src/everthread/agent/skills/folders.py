@@ -32,6 +32,7 @@ from everthread.agent.skills.format import (
 from everthread.agent.skills.history import LOG, VERSIONS_MAX, Origin, SkillChange, encode, last, read, write_atomically
 from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
+from everthread.domain.rights import Rights
 from everthread.trust.decisions import TrustFile
 from everthread.trust.project_skills import ProjectSkills, text_of
 
@@ -95,9 +96,11 @@ class SkillFolders(Struct, frozen=True):
         ordered = sorted(found.values(), key=lambda each: (each.skill.project, each.skill.name))
         return SkillSet(tuple(ordered), tuple(problems))
 
-    def index(self) -> str:
-        """Render the skill index for the prompt."""
-        return index(self.read_all().skills)
+    def index(self, rights: Rights) -> str:
+        """Render the index of the granted skills for the prompt."""
+        if not rights.is_owner and not rights.skills:
+            return ""
+        return index([skill for skill in self.read_all().skills if rights.may_use_skill(skill.name)])
 
     def get(self, name: str) -> FoundSkill:
         skill_set = self.read_all()

@@ -14,6 +14,7 @@ from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_s
 from everthread.domain.errors import BadInput, DuplicateNote, Erased, NotesFull, NotFound, ToolFailed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, count_chars
 from everthread.domain.recall_scope import RecallScope, chat_of
+from everthread.domain.rights import BUILT_IN
 from everthread.domain.search_terms import excerpt, snippet
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.session_lookup import find_session
@@ -141,7 +142,7 @@ def memory_tool(
             return f"{done}. {_ask_to_condense(target, notes, limits)}"
         return f"{done}; {usage(target, notes, limits)}"
 
-    return Tool(_MEMORY, run, remembers=True)
+    return Tool(_MEMORY, run, remembers=True, source=BUILT_IN)
 
 
 async def _find_target(args: _MemoryArguments, visible: Callable[[], Awaitable[Notes]]) -> tuple[str, str]:
@@ -234,7 +235,7 @@ def session_search(store: Store, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> 
         except (NotFound, BadInput) as error:
             raise ToolFailed(f"session_search: {error}") from error
 
-    return Tool(_SESSION_SEARCH, run, parallel=True)
+    return Tool(_SESSION_SEARCH, run, parallel=True, source=BUILT_IN)
 
 
 def _search(uow: UnitOfWork, scope: RecallScope, query: str, limit: int, ranked: bool) -> str:
@@ -327,4 +328,4 @@ def recall(ask: AskMemory) -> Tool:
         silent = f"\n(no answer from {', '.join(found.missing)})" if found.missing else ""
         return (render_fenced(found) or "nothing was found") + silent
 
-    return Tool(_RECALL, run, parallel=True)
+    return Tool(_RECALL, run, parallel=True, source=BUILT_IN)

@@ -19,7 +19,8 @@ from everthread.agent.transcript import result
 from everthread.agent.turn_guard import TurnGuard
 from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
 from everthread.domain.model import Message, Role, SessionRef, Thought, ToolCall, ToolState
-from everthread.lifecycle import Lifecycle
+from everthread.domain.rights import Rights
+from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
 from everthread.ports.model import ToolSchema
@@ -31,6 +32,10 @@ PROVIDER_TOOL_S_MAX = 60.0
 NAME_CHARS_MAX = 100
 CALLS_MAX = 32
 """Limit for one answer. More calls indicate a runaway model, and would make the turn too large to store."""
+NOT_GRANTED = (
+    "Error: {name!r} was not run: the person whose message you answer may not use it. Tell them that the owner of this "
+    "installation decides that; do not try it again"
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Tool names that every endpoint accepts. An invalid name fails the whole request."""
 
@@ -62,6 +67,10 @@ class Toolbox:
         return Toolbox(tool for tool in self._tools.values() if wanted(tool))
 
 
+def may_use(rights: Rights, tool: Tool) -> bool:
+    return rights.may_use_tool(tool.name, tool.source, remembers=tool.remembers)
+
+
 async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     """Return the tools of the memory providers, and a message for each tool that is left out.
 
@@ -82,7 +91,14 @@ async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple
             ask = partial(_ask_provider, memory, provider, name)
             # The schema does not tell if a tool writes memory, so assume that it does.
             whole = not memory.filters_by_conversation(provider)
-            found[name] = Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True, whole_memory=whole)
+            found[name] = Tool(
+                described,
+                ask,
+                timeout_s=PROVIDER_TOOL_S_MAX,
+                remembers=True,
+                whole_memory=whole,
+                source=f"memory:{provider}",
+            )
     return tuple(found.values()), tuple(left_out)
 
 
@@ -98,6 +114,17 @@ async def _ask_provider(
     return await memory.handle_tool_call(provider, name, arguments, ref=use.ref)
 
 
+class TurnRights(Struct, frozen=True):
+    """The rights that the calls of a turn are run with, and the accounts whose messages it answers."""
+
+    rights: Rights
+    speakers: frozenset[str] = frozenset()
+
+    def use(self, claim: TurnClaim, call: ToolCall) -> ToolUse:
+        speaker = next(iter(self.speakers)) if len(self.speakers) == 1 else ""
+        return ToolUse(claim.ref, claim.turn_id, call.id, self.rights, speaker)
+
+
 class ToolRunner(Struct, frozen=True):
     """Run the tool calls of a model answer."""
 
@@ -111,6 +138,7 @@ class ToolRunner(Struct, frozen=True):
         toolbox: Toolbox,
         answer: Message,
         guard: TurnGuard,
+        rights: TurnRights,
         *,
         done: list[Message],
         listen: Listen,
@@ -126,7 +154,7 @@ class ToolRunner(Struct, frozen=True):
                 return await approve(call, ref)
 
         async def one(call: ToolCall) -> None:
-            done.append(result(call, await self._one(toolbox, call, answer.thought, guard, listen, ask)))
+            done.append(result(call, await self._one(toolbox, call, answer.thought, guard, rights, listen, ask)))
 
         calls = answer.tool_calls
         for call in calls[CALLS_MAX:]:
@@ -142,7 +170,9 @@ class ToolRunner(Struct, frozen=True):
                     # Tool errors become results; only a failed store or a lost turn gets here.
                     raise several.exceptions[0] from several
 
-    async def resume(self, toolbox: Toolbox, guard: TurnGuard, *, done: list[Message], listen: Listen) -> None:
+    async def resume(
+        self, toolbox: Toolbox, guard: TurnGuard, rights: TurnRights, *, done: list[Message], listen: Listen
+    ) -> None:
         """Resume the calls that a crash interrupted, if their tools support it; replace their results in `done`."""
         claim = guard.claim
         if not claim.tools:
@@ -150,7 +180,7 @@ class ToolRunner(Struct, frozen=True):
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
             await guard.check()
-            text = await self._finished(tool, arguments, call, guard, listen)
+            text = await self._finished(tool, arguments, call, guard, rights, listen)
             for number, message in enumerate(done):
                 if message.role is Role.TOOL and message.tool_call_id == call.id:
                     done[number] = result(call, text)
@@ -160,7 +190,9 @@ class ToolRunner(Struct, frozen=True):
                 for row in claim.tools:
                     tool, call = toolbox.get(row.name), ToolCall(row.call_id, row.name, row.arguments)
                     arguments = _arguments(call)
-                    if tool and tool.goes_on and row.state is ToolState.STARTED and not isinstance(arguments, str):
+                    if tool is None or not tool.goes_on or not may_use(rights.rights, tool):
+                        continue
+                    if row.state is ToolState.STARTED and not isinstance(arguments, str):
                         tasks.create_task(one(call, tool, arguments), name=f"tool:{call.name}")
         except ExceptionGroup as several:
             raise several.exceptions[0] from several
@@ -171,6 +203,7 @@ class ToolRunner(Struct, frozen=True):
         call: ToolCall,
         thought: Thought | None,
         guard: TurnGuard,
+        rights: TurnRights,
         listen: Listen,
         approve: Approve,
     ) -> str:
@@ -178,6 +211,8 @@ class ToolRunner(Struct, frozen=True):
         if tool is None:
             known = ", ".join(toolbox.names) or "none"
             return f"Error: there is no tool {call.name[:NAME_CHARS_MAX]!r}; available: {known}"
+        if not may_use(rights.rights, tool):
+            return NOT_GRANTED.format(name=tool.name)
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
@@ -198,10 +233,16 @@ class ToolRunner(Struct, frozen=True):
             arguments = _arguments(call)
             if isinstance(arguments, str):
                 return arguments
-        return await self._finished(tool, arguments, call, guard, listen)
+        return await self._finished(tool, arguments, call, guard, rights, listen)
 
     async def _finished(
-        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, guard: TurnGuard, listen: Listen
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        call: ToolCall,
+        guard: TurnGuard,
+        rights: TurnRights,
+        listen: Listen,
     ) -> str:
         claim = guard.claim
         listen(ToolBegan(call))
@@ -209,7 +250,7 @@ class ToolRunner(Struct, frozen=True):
             await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
             # A boundary may have been crossed while the plugin ran, which may take seconds.
             await guard.check()
-        text = _shorten(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
+        text = _shorten(await _outcome(tool, arguments, rights.use(claim, call)))
         await self.lifecycle.finish_tool(claim, call.id, text)
         await self.hooks.notify("post_tool_call", ref=claim.ref, name=call.name, result=text)
         listen(ToolEnded(call, text))
@@ -217,6 +258,8 @@ class ToolRunner(Struct, frozen=True):
 
     async def run_aside(self, tool: Tool, call: ToolCall, use: ToolUse) -> str:
         """Run a call outside of a turn: without approval and without a record."""
+        if not may_use(use.rights, tool):
+            return NOT_GRANTED.format(name=tool.name)
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments

@@ -16,6 +16,7 @@ from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_s
 from everthread.config.schema import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
 from everthread.domain.recurrence import format_in_zone, parse_recurrence, shortest_interval_s
+from everthread.domain.rights import BUILT_IN
 from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, parse_address
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.clock import Clock
@@ -58,7 +59,7 @@ class ScheduleTool(Struct, frozen=True):
 
     def tool(self) -> Tool:
         # `remembers`: scheduled tasks must not schedule others.
-        return Tool(_SCHEDULE, self._run, remembers=True)
+        return Tool(_SCHEDULE, self._run, remembers=True, source=BUILT_IN)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_SCHEDULE, arguments, _Arguments)
@@ -96,7 +97,7 @@ class ScheduleTool(Struct, frozen=True):
 
     def _target(self, args: _Arguments, use: ToolUse) -> Target:
         if args.to:
-            if use.ref.owner != self.settings.owner:
+            if not use.rights.is_owner:
                 raise BadInput("answers go to this chat; omit `to`")
             return Target(TargetKind.CHAT, str(parse_address(args.to, self.settings.profile, self.platforms)))
         here = use.ref.key

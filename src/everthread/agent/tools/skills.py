@@ -13,10 +13,12 @@ from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, SkillText, esca
 from everthread.agent.skills.history import Origin, SkillChange
 from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.domain.errors import BadSkill, NotFound, ToolFailed
+from everthread.domain.rights import BUILT_IN, Rights
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 
 PATH_CHARS_MAX = 500
+NAME_SHOWN_CHARS = 80
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(max_length=200)]
@@ -66,15 +68,15 @@ async def _always(use: ToolUse) -> None:
 
 def skill_tools(
     folders: SkillFolders,
-    owner: str,
     wrote: Callable[[SkillChange], None] = lambda change: None,
     check: Callable[[ToolUse], Awaitable[None]] = _always,
 ) -> tuple[Tool, ...]:
-    """Build all skill tools. Only `owner`, whose folder it is, may write; `wrote` is called with each change.
+    """Build all skill tools. They act on the skills that the rights of a call grant.
 
-    `check` raises `Outdated` if something was forgotten since the text of the skill was derived.
+    `wrote` is called with each change. `check` raises `Outdated` if something was forgotten since the text of the skill
+    was derived.
     """
-    return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote, check)
+    return skill_list(folders), skill_view(folders), skill_write(folders, wrote, check)
 
 
 def skill_list(folders: SkillFolders) -> Tool:
@@ -83,23 +85,35 @@ def skill_list(folders: SkillFolders) -> Tool:
         lines = [
             f"- {skill.name}{' (project)' if skill.project else ''}: {escape_tags(skill.description)}"
             for skill in skill_set.skills
+            if use.rights.may_use_skill(skill.name)
         ]
-        broken = [f"not usable: {escape_tags(problem)}" for problem in skill_set.problems]
+        # A problem quotes paths and contents of files.
+        problems = skill_set.problems if use.rights.is_owner else ()
+        broken = [f"not usable: {escape_tags(problem)}" for problem in problems]
         return "\n".join((*lines, *broken)) or "no skills yet"
 
-    return Tool(_LIST, run, parallel=True)
+    return Tool(_LIST, run, parallel=True, source=BUILT_IN)
 
 
 def skill_view(folders: SkillFolders) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_VIEW, arguments, _ViewArguments)
-        return await _in_a_thread(_VIEW, lambda: _view(folders, args))
+        return await _in_a_thread(_VIEW, lambda: _view(folders, args, use.rights))
 
-    return Tool(_VIEW, run, parallel=True)
+    return Tool(_VIEW, run, parallel=True, source=BUILT_IN)
 
 
-def _view(folders: SkillFolders, args: _ViewArguments) -> str:
-    found = folders.get(args.name)
+def _view(folders: SkillFolders, args: _ViewArguments, rights: Rights) -> str:
+    unknown = NotFound(f"there is no skill {args.name[:NAME_SHOWN_CHARS]!r}; skill_list lists them")
+    if not rights.may_use_skill(args.name):
+        raise unknown
+    try:
+        found = folders.get(args.name)
+    except NotFound:
+        if rights.is_owner:
+            raise
+        # The original message names the other skills.
+        raise unknown from None
     text = wrap_file(found.skill, folders.text(found, args.path), args.path)
     others = folders.files(found) if args.path == FILE else ()
     return f"{text}\nIts other files: {', '.join(map(escape_tags, others))}" if others else text
@@ -107,14 +121,16 @@ def _view(folders: SkillFolders, args: _ViewArguments) -> str:
 
 def skill_write(
     folders: SkillFolders,
-    owner: str,
     wrote: Callable[[SkillChange], None],
     check: Callable[[ToolUse], Awaitable[None]] = _always,
 ) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_WRITE, arguments, _WriteArguments)
-        if use.ref.owner != owner:
-            raise ToolFailed("skill_write: only the owner of this machine may write skills")
+        if not use.rights.may_use_skill(args.name):
+            raise ToolFailed(
+                f"skill_write: {args.name[:NAME_SHOWN_CHARS]!r} may not be written here; the owner grants skills by "
+                "name ([access] in config.toml)"
+            )
         written = SkillText(args.name, args.description, args.body)
         origin = Origin(use.ref.session_id, use.turn_id)
         loop = asyncio.get_running_loop()
@@ -130,7 +146,7 @@ def skill_write(
         done = "replaced; the previous version is kept" if change.kept is not None else "written"
         return f"{done}. Conversations that begin from now on know of it; here, skill_view reads it."
 
-    return Tool(_WRITE, run, dangerous=True, remembers=True)
+    return Tool(_WRITE, run, dangerous=True, remembers=True, source=BUILT_IN)
 
 
 async def _in_a_thread(schema: ToolSchema, work: Callable[[], T]) -> T:

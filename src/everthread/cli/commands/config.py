@@ -174,11 +174,13 @@ def validate(cli: CliContext, as_json: bool) -> None:
 
 def _problems(cli: CliContext) -> list[str]:
     """Return all problems of the files; if there are none, the first problem of the resulting settings."""
+    from everthread.config.access import unknown_grants
     from everthread.config.settings import default_model
     from everthread.config.validate import problems
 
     found = problems(cli.home_paths)
     if not found:
+        found = unknown_grants(cli.settings)
         try:
             default_model(cli.settings)
         except BadConfig as error:

@@ -38,7 +38,7 @@ class SkillsFixture(AgentFixture):
         if approves:
             ProjectSkills(folder / "work", trust).decide(True)
         self.skills = SkillFolders(folder / "skills", folder / "work", trust)
-        super().__init__(folder, model, tools=skill_tools(self.skills, ME), skills=self.skills.index)
+        super().__init__(folder, model, tools=skill_tools(self.skills), skills=self.skills.index)
 
     @property
     def told(self) -> list[str]:
@@ -126,7 +126,7 @@ async def test_only_the_owner_of_the_home_can_have_skills_written(tmp_path: Path
     async with SkillsFixture(tmp_path, FakeModel([write, "ok"])) as core:
         core.approve = yes
         await core.ask("remember it", owner="somebody else")
-        assert "only the owner of this machine" in core.told[0]
+        assert "may not be written here" in core.told[0]
         assert not (tmp_path / "skills/tea").exists()
 
 

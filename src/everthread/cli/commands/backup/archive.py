@@ -3,7 +3,7 @@
 manifest.json     format, version, time, program, counts of the store; name, size and SHA-256 of each file
 everthread.db     a consistent copy of the store
 config.toml       the settings, if any
-AGENTS.md ...     the standing rules, if any
+AGENTS.md ...     the standing rules, if any (also GUESTS.md and SOUL.md)
 memory/...        the note files
 skills/...        the skills of the user, with their old versions
 """
@@ -33,7 +33,7 @@ _BESIDE_STORE = (f"{STORE}-wal", f"{STORE}-shm", f"{STORE}.sentinel")
 """Files of the store that a backup does not have, and that must not stay when it is replaced."""
 NOTES = "memory"
 SKILLS = "skills"
-RULES = ("AGENTS.md", "SOUL.md")
+RULES = ("AGENTS.md", "GUESTS.md", "SOUL.md")
 MANIFEST = "manifest.json"
 _MANIFEST_BYTES_MAX = 10_000_000
 _SMALL_BYTES_MAX = 10_000_000

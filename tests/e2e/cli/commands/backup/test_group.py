@@ -49,10 +49,12 @@ def test_skills_and_rules_are_backed_up_and_restored(home: Path, tmp_path: Path)
     (home / "skills/knots/scripts/tie.sh").write_text("tie\n")
     (home / "skills/linked").symlink_to(tmp_path)
     (home / "AGENTS.md").write_text("Never speak of whales.\n")
+    (home / "GUESTS.md").write_text("Be polite to visitors.\n")
     printed(home, "backup", str(tmp_path / "b.tar.gz"))
     new = tmp_path / "new"
     printed(new, "restore", str(tmp_path / "b.tar.gz"))
     assert (new / "AGENTS.md").read_text() == "Never speak of whales.\n"
+    assert (new / "GUESTS.md").read_text() == "Be polite to visitors.\n"
     skills = {name: content for name, content in files(home / "skills").items() if name != ".old/lock"}
     assert files(new / "skills") == skills
     assert len(skills) == 4
