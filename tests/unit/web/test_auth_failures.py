@@ -144,8 +144,10 @@ def fail2ban_filter() -> tuple[re.Pattern[str], re.Pattern[str]]:
         for name in ("failregex", "datepattern")
     )
     date = datepattern.replace("%%", "%")
-    for directive, digits in {"%Y": 4, "%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2}.items():
+    for directive, digits in {"%Y": 4, "%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2, "%f": 3}.items():
         date = date.replace(directive, rf"\d{{{digits}}}")
+    # Without the zone, fail2ban takes the time for local time.
+    date = date.replace("%z", "Z")
     return re.compile(failregex.replace("<ADDR>", ADDR)), re.compile(date)
 
 

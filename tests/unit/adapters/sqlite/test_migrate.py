@@ -58,3 +58,17 @@ def test_turns_stored_before_get_the_group_chat_they_were_said_in(tmp_path: Path
     chats = [chat for (chat,) in connection.execute("SELECT chat FROM turns ORDER BY number")]
     assert chats == [None, group, group, thread, thread, None]
     connection.close()
+
+
+def test_a_store_that_had_a_token_before_gets_no_automatic_one(tmp_path: Path) -> None:
+    before = tuple(migration for migration in known_migrations() if migration.number < 16)
+    for tokens in (0, 2):
+        connection = connect(str(tmp_path / f"{tokens}.db"))
+        migrate(connection, "test.db", before)
+        for number in range(tokens):
+            connection.execute("INSERT INTO tokens VALUES (?, 'me', ?, 5.0, NULL)", (f"h{number}", f"n{number}"))
+        migrate(connection, "test.db")
+        assert list(connection.execute("SELECT at FROM tokens_first")) == ([(5.0,)] if tokens else [])
+        rights = connection.execute("SELECT expires_at, read_only, automatic FROM tokens")
+        assert list(rights) == [(None, 0, 0)] * tokens
+        connection.close()

@@ -1,4 +1,4 @@
-"""Advice about API tokens when a gateway starts."""
+"""Advice about API tokens when a gateway starts. Tested in tests/e2e/cli/commands/gateway/test_run.py."""
 
 from __future__ import annotations
 
