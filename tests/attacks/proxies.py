@@ -40,13 +40,14 @@ async def attack(target: Target, folder: Path) -> Attempts:
     fresh = folder / "fresh"
     write_home(fresh, folder / "fresh-work", target.model.base_url, "http://127.0.0.1:9", port)
     with run_gateway(fresh, port):
-        await _ask_through_nginx(target, attempts, port, folder / "nginx-fresh", "nobody has made a token")
+        token = (fresh / "local.token").read_text().strip()
+        await _ask_through_nginx(target, attempts, port, folder / "nginx-fresh", "nobody has made a token", token)
     await _ask_through_nginx(target, attempts, target.port, folder / "nginx", "with tokens", target.tokens["owner"])
     return attempts
 
 
 async def _ask_through_nginx(
-    target: Target, attempts: Attempts, port: int, folder: Path, name: str, token: str = ""
+    target: Target, attempts: Attempts, port: int, folder: Path, name: str, token: str
 ) -> None:
     with nginx_in_front_of(port, folder, free_ports(len(SERVERS))) as servers:
         for (server, listening), (method, path), forged in product(servers.items(), _ROUTES, _FORGED):
@@ -54,10 +55,10 @@ async def _ask_through_nginx(
             body = _MESSAGE if "completions" in path else {"key": "desk"} if method in ("POST", "PATCH") else None
             session = path.replace("{id}", target.sessions["owner"])
             answer = await target.ask(method, session, "", body, forged, url=url)
+            await target.end_delay(token, f"http://127.0.0.1:{port}")
             got = target.leaks(answer.everything) or (str(answer.status) if answer.status not in REFUSALS else "")
             attempts.record(f"{name}, {server}: {method} {path} with {list(forged)}", got)
-        if token:
-            # The proxies work: an owner with a token is served.
-            for server, listening in servers.items():
-                answer = await target.ask("GET", "/api/sessions", token, url=f"http://127.0.0.1:{listening}")
-                assert answer.status == 200, f"nginx ({server}) serves nobody: {answer}"
+        # The proxies work: an owner with a token is served.
+        for server, listening in servers.items():
+            answer = await target.ask("GET", "/api/sessions", token, url=f"http://127.0.0.1:{listening}")
+            assert answer.status == 200, f"nginx ({server}) serves nobody: {answer}"

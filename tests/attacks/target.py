@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,22 @@ class Target:
         url: str = "",
     ) -> Answer:
         """Send a request. The path is sent as it is, without being quoted again."""
+        answer = await self._send(method, path, token, body, headers, url or self.url)
+        if answer.status == HTTPStatus.UNAUTHORIZED and not url:
+            await self.end_delay(self.tokens["owner"], self.url)
+        return answer
+
+    async def end_delay(self, token: str, url: str) -> None:
+        """Send a valid request. Otherwise the answers to this address would be delayed more with each failure."""
+        answer = await self._send("GET", "/api/sessions", token, None, None, url)
+        assert answer.status == HTTPStatus.OK, answer
+
+    async def _send(
+        self, method: str, path: str, token: str, body: object, headers: Mapping[str, str] | None, url: str
+    ) -> Answer:
         sent = {"Authorization": f"Bearer {token}", **(headers or {})} if token else dict(headers or {})
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        address = URL((url or self.url) + path, encoded=True)
+        address = URL(url + path, encoded=True)
         timeout = aiohttp.ClientTimeout(total=ANSWER_S_MAX)
         async with self.http.request(method, address, data=data, headers=sent, timeout=timeout) as response:
             if response.content_type == "text/event-stream":
