@@ -17,9 +17,12 @@ CUT_COLUMNS_MIN = 10
 
 # Text from a model or a tool must not move the cursor or send control codes to the terminal.
 # Bidirectional overrides reorder the text around them: a file name or a command can look like another one.
+_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _CONTROL_CHARS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)]) | {
-    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    code: f"\\u{code:04x}" for code in _BIDIRECTIONAL
 }
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in (*range(127, 160), *_BIDIRECTIONAL)}
+"""Replaces what JSON leaves as it is."""
 
 Text = str | Iterable[str]
 
@@ -40,7 +43,7 @@ def render(result: Result, as_json: bool, *, ok: bool = True) -> None:
     else:
         text = result.text() if callable(result.text) else result.text
         for line in ([text] if text else []) if isinstance(text, str) else text:
-            click.echo(line)
+            click.echo(for_terminal(line))
     if not ok:
         raise click.exceptions.Exit(REFUSED)
 
@@ -66,6 +69,11 @@ def print_json(value: object) -> None:
 def strip_control_chars(text: str) -> str:
     """Remove control characters, except tab and newline, and show bidirectional overrides as escapes."""
     return text.translate(_CONTROL_CHARS)
+
+
+def for_terminal(text: str) -> str:
+    """Return the text as it may be printed on stdout: without control characters on a terminal, unchanged in a pipe."""
+    return strip_control_chars(text) if sys.stdout is not None and sys.stdout.isatty() else text
 
 
 def iso_time(at: float | None) -> str | None:

@@ -12,7 +12,7 @@ import click
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, ToolEnded, TurnBegan, TurnEnded, TurnEvent
 from everthread.cli.event_text import event_notices
 from everthread.cli.exit_codes import discard_output
-from everthread.cli.output import strip_control_chars
+from everthread.cli.output import for_terminal, strip_control_chars
 from everthread.cli.stdin import InputText, LineReader
 from everthread.config.terminal import detect_display
 from everthread.domain.model import TurnStatus
@@ -87,7 +87,7 @@ class PlainView:
         """Print a complete text on its own lines."""
         self._leave_prompt()
         self._end_line()
-        self._put((strip_control_chars(text) if self.streams else text) + "\n")
+        self._put(for_terminal(text) + "\n")
 
     def show_notice(self, text: str) -> None:
         """Print a notice on stderr."""
@@ -132,7 +132,7 @@ class PlainView:
     def _write(self, text: str) -> None:
         if text:
             self._leave_prompt()
-            self._put(strip_control_chars(text) if self.streams else text)
+            self._put(for_terminal(text))
             self._mid_line = not text.endswith("\n")
 
     def _end_line(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
-from everthread.cli.output import Result, confirm, render
+from everthread.cli.output import Result, confirm, render, strip_control_chars
 from everthread.cli.session_output import session_name
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.errors import NotFound
@@ -82,7 +82,7 @@ def forget_it(
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
 
     plan = cli.read_existing(make_plan, session or owner or note or "")
-    click.echo(plan.words, err=as_json)
+    click.echo(strip_control_chars(plan.words), err=as_json)
     confirm("Forget this permanently?", "Nothing was forgotten.", yes=yes, as_json=as_json)
 
     async def forget_plan(runtime: CliRuntime) -> None:
@@ -90,7 +90,7 @@ def forget_it(
         await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
         for incident in reversed(await runtime.store.read(lambda uow: uow.incidents.newest(_PROBLEMS_MAX))):
             if incident.source == "forget" and incident.at >= started:
-                click.echo(incident.text, err=True)
+                click.echo(strip_control_chars(incident.text), err=True)
 
     cli.write(forget_plan)
     data = {

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import parse_path
-from everthread.cli.output import Result, progress_bar, render
+from everthread.cli.output import Result, progress_bar, render, strip_control_chars
 from everthread.domain.errors import BadInput
 from everthread.domain.text_format import one_line, pluralize
 
@@ -139,7 +139,7 @@ async def _import(job: HermesImport, source: HermesData) -> None:
     if runtime is not None and not job.dry_run:
         _write_history(settings.home, history, report)
         if report.counts.notes and (problem := await runtime.sync_notes(settings.owner)):
-            click.echo(problem, err=True)
+            click.echo(strip_control_chars(problem), err=True)
         await runtime.start()
     await job.routing(source.routes, history.places)
     if runtime is not None and not job.dry_run:

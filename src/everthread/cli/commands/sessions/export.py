@@ -10,11 +10,9 @@ import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import new_file
-from everthread.cli.output import Result, progress_bar, render
+from everthread.cli.output import JSON_ESCAPES, Result, progress_bar, render
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import pluralize
-
-_C1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
 
 class ExportCounts(NamedTuple):
@@ -63,8 +61,8 @@ def export_sessions(
 
 
 def for_a_terminal(line: bytes) -> bytes:
-    """Escape C1 control characters, which some terminals interpret. JSON escapes the C0 ones itself."""
-    return line.decode().translate(_C1_ESCAPES).encode()
+    """Escape C1 control characters and bidirectional overrides. JSON escapes the other control characters itself."""
+    return line.decode().translate(JSON_ESCAPES).encode()
 
 
 async def write_lines(

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import parse_path, translate_os_error
-from everthread.cli.output import Result, progress_bar, render
+from everthread.cli.output import Result, progress_bar, render, strip_control_chars
 from everthread.domain.errors import BadInput, NotFound, TooLarge
 from everthread.domain.text_format import pluralize
 
@@ -169,7 +169,7 @@ async def import_lines(
     if not dry_run:
         for owner in sorted(noted):
             if problem := await runtime.sync_notes(owner):
-                click.echo(problem, err=True)
+                click.echo(strip_control_chars(problem), err=True)
     return counts
 
 
