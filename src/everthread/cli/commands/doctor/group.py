@@ -27,13 +27,13 @@ def all_checks() -> tuple[Check, ...]:
     from everthread.cli.commands.doctor.check import Check
 
     return (
-        Check("python", machine.python),
+        Check("python", machine.python, bound_s=1.0),
         Check("configuration", machine.configuration),
         Check("home", machine.home),
-        Check("env", machine.env),
+        Check("env", machine.env, bound_s=3.0),
         Check("plugins", trust.plugins, "settings", bound_s=2.0),
         Check("skills", trust.project_skills, "settings", bound_s=3.0),
-        Check("disk", machine.disk),
+        Check("disk", machine.disk, bound_s=3.0),
         Check("sqlite", machine.engine, "unopened", bound_s=20.0),
         Check("store", machine.store, "unopened"),
         Check("search", machine.search_index, "unopened", bound_s=1.0),
