@@ -12,10 +12,13 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteAuthor, NoteVersion
+from everthread.domain.recall_scope import GROUP_PREFIX
 from everthread.domain.review_window import ReviewWindow
 
 IMPORTED_PREFIX = "hermes-"
 """The ids of notes from Hermes begin with it."""
+NOTES_SESSION = "notes:"
+"""The ids of the sessions for notes that belong to no conversation begin with it."""
 Writing = tuple[str, str]
 """A session id, and the id of a turn or the mark of a review in it."""
 
@@ -48,6 +51,16 @@ def author_of(version: NoteVersion) -> NoteAuthor:
     if version.turn_id is None:
         return NoteAuthor.IMPORT if version.note_id.startswith(IMPORTED_PREFIX) else NoteAuthor.OWNER
     return NoteAuthor.REVIEW if ReviewWindow.from_mark(version.turn_id) else NoteAuthor.TOOL
+
+
+def is_owners(version: NoteVersion) -> bool:
+    """Return true if the owner wrote the version themselves, so that it has authority in a prompt.
+
+    Any member may write the notes of a group in its chat. What was written elsewhere is the operator's.
+    """
+    if author_of(version) is not NoteAuthor.OWNER:
+        return False
+    return not version.owner.startswith(GROUP_PREFIX) or version.session_id.startswith(NOTES_SESSION)
 
 
 def plan_repair(session_id: str, versions: Sequence[NoteVersion]) -> NoteRepair:

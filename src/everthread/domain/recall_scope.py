@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from everthread.domain.model import ChatType, SessionKey
 
+GROUP_PREFIX = "group:"
+"""The names of owners that are groups begin with it."""
+
 
 class RecallScope(Struct, frozen=True):
     """The memory of one owner, or the part of it that belongs to one group chat."""
@@ -36,6 +39,6 @@ def chat_of(key: SessionKey) -> str | None:
 
 def group_owner(key: SessionKey) -> str:
     """Return the owner of the session that a group or thread shares."""
-    parts = ("group", key.platform, key.chat, key.thread or "")
+    parts = (key.platform, key.chat, key.thread or "")
     # Escape colons: an id must not read like a chat and its thread.
-    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)
+    return GROUP_PREFIX + ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)

@@ -32,7 +32,7 @@ from everthread.domain.model import (
     SessionRef,
     count_chars,
 )
-from everthread.domain.note_provenance import author_of
+from everthread.domain.note_provenance import NOTES_SESSION, author_of
 from everthread.domain.review_window import Review, ReviewState
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
@@ -239,7 +239,7 @@ def put_version(
 
 def notes_session(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
     """Return the owner's session for notes that belong to no conversation; create it on first use."""
-    session_id = f"notes:{owner}"
+    session_id = f"{NOTES_SESSION}{owner}"
     key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
     session = uow.sessions.get(session_id)
     if session is None:

@@ -83,6 +83,10 @@ class RecallItem(Struct, frozen=True):
     turn: int | None = None
     at: float | None = None
     """Seconds since the epoch, UTC."""
+    note_id: str = ""
+    """The id of the note, if the memory is one."""
+    author: str = ""
+    """The author of the note, such as `by a review`; empty if the owner wrote it."""
     also: tuple[str, ...] = ()
     """Other providers that returned the same memory. Set by the core."""
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from everthread.domain.model import NoteTarget, SessionRef
+from everthread.domain.model import NoteAuthor, NoteTarget, SessionRef
+from everthread.domain.note_provenance import author_of, is_owners
 from everthread.domain.recall_scope import RecallScope
 from everthread.domain.search_terms import count_matches, excerpt, keywords
 from everthread.ports.clock import Clock
@@ -30,6 +31,13 @@ _RECENCY_BONUS = 0.25
 _HALF_LIFE_S = 60 * 86_400.0
 # Items that score less than this share of the best one are left out.
 _SCORE_SHARE_MIN = 0.2
+
+_AUTHORS = {
+    NoteAuthor.OWNER: "by a member of this group",
+    NoteAuthor.TOOL: "by the agent",
+    NoteAuthor.REVIEW: "by a review",
+    NoteAuthor.IMPORT: "by an import",
+}
 
 Terms = list[tuple[str, bool]]
 
@@ -117,6 +125,8 @@ def _notes(uow: UnitOfWork, terms: Terms, scope: RecallScope) -> list[RecallItem
             count / len(terms),
             session_id=note.session_id,
             at=note.at,
+            note_id=note.note_id,
+            author="" if is_owners(note) else _AUTHORS[author_of(note)],
         )
         for note, count in counted
         if count
