@@ -290,7 +290,7 @@ class AgentParts:
         )
 
     async def _check_skill(self, use: ToolUse) -> None:
-        await self._runtime.lifecycle.check_turn(use.turn_id)
+        await self._runtime.lifecycle.check_turn(use.turn_id, use.ref.session_id)
 
     def _review_tools(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         runtime = self._runtime

@@ -165,6 +165,7 @@ class Runtime(Inspection):
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
             home_files=self._home_files,
             sync_notes=self.sync_notes,
+            forget_skills=lambda sessions: self.skills.forget(sessions),
         )
         self.memory = MemoryManager(
             self.providers,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.events import Reviewed
+from everthread.agent.skills.history import SkillChange
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import hidden_commands
 from everthread.concurrency import cancel_tasks
@@ -197,6 +198,10 @@ class Gateway:
     @property
     def lane_restarts(self) -> int:
         return self._runtime.lane_restarts
+
+    def skill_changes(self) -> list[SkillChange]:
+        """Return the logged changes of the skills, the newest first."""
+        return self._runtime.skills.changes()
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, HOOKS_PLATFORM)

@@ -11,7 +11,13 @@ from msgspec import Struct
 from everthread.domain.errors import StoreError
 from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
-from everthread.lifecycle.forget import Forgettable, forget, forgotten_lines, forgotten_texts
+from everthread.lifecycle.forget import (
+    Forgettable,
+    forget,
+    forgotten_lines,
+    forgotten_sessions,
+    forgotten_texts,
+)
 from everthread.lifecycle.validation import check_owner
 from everthread.log_erasure import LinesOf
 from everthread.store.incidents import Incident
@@ -42,6 +48,8 @@ class ArchiveOperations(LifecycleBase):
         await self._sync_notes(owner)
         texts = await self._store.read(lambda uow: forgotten_texts(uow, what, owner))
         attachments = await self._attachments_with(owner, texts)
+        sessions = await self._store.read(lambda uow: forgotten_sessions(uow, what, owner))
+        problems = await self._forget_skills_of(sessions)
         # Skills before the store: if this process dies in between, the store still has the words for another request.
         if self._home_files is not None:
             await asyncio.to_thread(self._home_files().replace, owner, texts)
@@ -62,7 +70,9 @@ class ArchiveOperations(LifecycleBase):
         # Search again: a skill or an attachment may have been written meanwhile. From now on, such skills are refused.
         if attachments := await self._attachments_with(owner, texts):
             await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
-        for problem in (*await self._erase_files(owner, texts, lines), await self._sync_notes(owner)):
+        problems = [*problems, *await self._forget_skills_of(sessions)]
+        problems += [*await self._erase_files(owner, texts, lines), await self._sync_notes(owner)]
+        for problem in dict.fromkeys(problems):
             await self._report(problem)
         await self._purge()
         return count
@@ -72,6 +82,11 @@ class ArchiveOperations(LifecycleBase):
             return ()
         paths = await self._store.read(lambda uow: uow.attachments.paths(owner))
         return await asyncio.to_thread(self._home_files().attachments_with, texts, paths)
+
+    async def _forget_skills_of(self, sessions: Sequence[str]) -> Sequence[str]:
+        if self._forget_skills is None or not sessions:
+            return ()
+        return await asyncio.to_thread(self._forget_skills, sessions)
 
     async def _erase_files(self, owner: str, texts: Sequence[str], lines: LinesOf) -> Sequence[str]:
         if self._home_files is None:

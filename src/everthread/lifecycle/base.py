@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -72,13 +72,15 @@ class LifecycleBase(StoreOperations):
         remove_file: Callable[[str], None] | None = None,
         home_files: Callable[[], HomeFiles] | None = None,
         sync_notes: Callable[[str], Awaitable[str]] = _no_note_files,
+        forget_skills: Callable[[Collection[str]], Sequence[str]] | None = None,
     ) -> None:
         """Create the operations of one process.
 
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
         `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files`
         returns what erases forgotten words from files. `sync_notes` synchronises the note files of an owner with the
-        store and returns the problem, if any.
+        store and returns the problem, if any. `forget_skills` removes what some sessions wrote from the skills, and
+        returns the problems.
         """
         super().__init__(store, clock)
         self._new_id = new_id
@@ -90,6 +92,7 @@ class LifecycleBase(StoreOperations):
         self._remove_file = remove_file
         self._home_files = home_files
         self._sync_notes = sync_notes
+        self._forget_skills = forget_skills
         self._clock_watch = ClockWatch()
         self._watched_lease: Lease | None = None
         """The lease of the expiry lane since which the clock is watched."""

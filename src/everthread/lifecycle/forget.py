@@ -101,6 +101,27 @@ def forgotten_lines(uow: UnitOfWork, what: Forgettable, owner: str) -> LinesOf:
             return LinesOf(frozenset(session.id for session in sessions), owner, keys)
 
 
+def forgotten_sessions(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:
+    """Return the sessions that are erased whole: the named one with the work that it delegated, or all of the owner."""
+    match what:
+        case ForgetSession(session_id):
+            session = uow.sessions.get(session_id)
+            return _with_delegated_work(uow, session) if session is not None and session.owner == owner else ()
+        case ForgetOwner():
+            return tuple(session.id for session in uow.sessions.of_owner(owner))
+        case ForgetFact():
+            return ()
+
+
+def _with_delegated_work(uow: UnitOfWork, session: Session) -> tuple[str, ...]:
+    children = [
+        child
+        for child in uow.sessions.descendants(session.id)
+        if child.cause is Cause.DELEGATION and child.parent_id == session.id
+    ]
+    return (session.id, *(each for child in children for each in _with_delegated_work(uow, child)))
+
+
 def is_forgotten(uow: UnitOfWork, owner: str, text: str) -> bool:
     """Return whether the text is that of a forgotten fact, or just `[forgotten]`. It must not become a note again."""
     return text.strip() == FORGOTTEN or uow.erasure.has_tombstone("fact", fact_identity(owner, text))

@@ -15,6 +15,7 @@ from everthread.domain.errors import (
     NotCondensed,
     NotesFull,
     NotFound,
+    Outdated,
     TooLarge,
 )
 from everthread.domain.events import EntryKind
@@ -99,9 +100,16 @@ class NoteOperations(LifecycleBase):
         source = NoteSource(review.forget_count) if review is not None else NoteSource(turn_id=change.turn_id)
         return write_note(uow, change, source, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
 
-    async def check_turn(self, turn_id: str) -> None:
+    async def check_turn(self, turn_id: str, session_id: str = "") -> None:
         """Raise `Outdated` if something was forgotten while the turn ran: text derived by it must not be stored."""
-        await self._store.read(lambda uow: uow.derived.check_turn(turn_id))
+
+        def check(uow: UnitOfWork) -> None:
+            uow.derived.check_turn(turn_id)
+            session = uow.sessions.get(session_id)
+            if session is not None and session.forgotten_seq is not None:
+                raise Outdated("this conversation was forgotten while the turn ran; nothing of it is stored")
+
+        await self._store.read(check)
 
     @transaction
     def rewrite_notes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import AsyncGenerator
@@ -13,12 +14,14 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from everthread.agent.skills.history import plan_repairs
 from everthread.domain import titles
 from everthread.domain.boundary import Branch
 from everthread.domain.export_format import encode_line
 from everthread.domain.model import Message, Session, Turn
 from everthread.lifecycle import ForgetSession, export
 from everthread.lifecycle.export import export_lines
+from everthread.lifecycle.forget import forgotten_sessions
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
 from everthread.web.ownership import (
@@ -105,6 +108,8 @@ class SessionContinued(Struct):
 class SessionDeleted(Struct):
     id: str
     deleted: bool = True
+    skills: list[str] = []
+    """Skills that it wrote: removed, or restored to their text from before."""
 
 
 async def list_sessions(call: ApiCall) -> Response:
@@ -177,8 +182,12 @@ async def delete_session(call: ApiCall) -> Response:
     """Forget a conversation, as `everthread forget` does."""
     gateway, session, owner = call.gateway, call.session, call.caller.owner
     gateway.agent.stop(session.id, "stopped because its session is forgotten")
-    await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
-    return json_response(SessionDeleted(session.id))
+    what = ForgetSession(session.id)
+    sessions = await gateway.store.read(lambda uow: forgotten_sessions(uow, what, owner))
+    changes = await asyncio.to_thread(gateway.skill_changes)
+    repairs = plan_repairs(changes[::-1], sessions)
+    await gateway.lifecycle.forget(what, owner=owner)
+    return json_response(SessionDeleted(session.id, skills=[repair.skill for repair in repairs]))
 
 
 async def export_session(call: ApiCall) -> Response:

@@ -11,6 +11,8 @@ from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 from tests.runtime import until
 
+from everthread.agent.skills.format import SkillText
+from everthread.agent.skills.history import Origin
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
@@ -139,7 +141,12 @@ async def test_a_session_is_resumed_under_a_name_and_renamed(tmp_path: Path) -> 
 async def test_a_deleted_session_is_missing_from_every_response(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         session_id = await fixture.converse("my secret")
-        assert (await fixture.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}
+        folders = fixture.runtime.skills
+        folders.write(SkillText("rail", "My secret train.", "Ask Ann."), origin=Origin(session_id, "review-1-1"))
+        deleted = await fixture.ask("DELETE", f"/api/sessions/{session_id}")
+        assert deleted.json == {"id": session_id, "deleted": True, "skills": ["rail"]}
+        files = [path for path in folders.own.rglob("*") if path.is_file()]
+        assert [path for path in files if b"secret" in path.read_bytes()] == []
         assert (await fixture.ask("GET", "/api/sessions")).json["data"] == []
         found = await fixture.runtime.store.read(lambda uow: uow.search.search("me", "secret", limit=9))
         assert found == ()

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,20 @@ from everthread.agent.skills.format import (
     parse,
     render,
 )
-from everthread.agent.skills.history import LOG, VERSIONS_MAX, Origin, SkillChange, encode, last, read, write_atomically
+from everthread.agent.skills.history import (
+    LOG,
+    VERSIONS_MAX,
+    Origin,
+    SkillChange,
+    carry_out,
+    encode,
+    last,
+    plan_repairs,
+    read,
+    without_repaired,
+    write_atomically,
+    write_or_remove,
+)
 from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
 from everthread.domain.rights import Rights
@@ -175,6 +188,30 @@ class SkillFolders(Struct, frozen=True):
             kept = self._read_version(skill, known.kept) if known.kept is not None else None
             return known, self._change(skill, kept, changes, None)
 
+    def forget(self, sessions: Collection[str]) -> list[str]:
+        """Remove what these sessions wrote from the skills, their earlier versions and the change log.
+
+        A skill returns to its text from before the first of them, or is removed. Return one line per problem.
+        """
+        if not plan_repairs(self.changes()[::-1], sessions):
+            return []
+        problems: list[str] = []
+        try:
+            with self._locked("") as changes:
+                repairs = plan_repairs(changes, sessions)
+                for repair in repairs:
+                    try:
+                        carry_out(repair, self.own / repair.skill / FILE, self.own / OLD / repair.skill)
+                    except OSError as error:
+                        problems.append(f"{error.filename} may contain forgotten text ({error.strerror}); remove it")
+                if not problems:
+                    # Last: if this process dies before, the log still names the skills to another request.
+                    left = without_repaired(changes, repairs, sessions)
+                    write_atomically(self.own / OLD / LOG, encode(left))
+        except BadSkill as error:
+            problems.append(f"skills may contain forgotten text: {error}")
+        return problems
+
     def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
         """Replace the skill's file by the text, or remove the skill if the text is `None`."""
         folder = self.own / name
@@ -193,7 +230,7 @@ class SkillFolders(Struct, frozen=True):
         log = self.own / OLD / LOG
         write_atomically(log, encode([*changes, change]))
         try:
-            _write_or_remove(file, text)
+            write_or_remove(file, text)
         except OSError:
             write_atomically(log, encode(changes))
             raise
@@ -337,17 +374,6 @@ def _text(file: Path, *, shown: str, source: _Source | None = None) -> str:
     if len(text) > FILE_CHARS_MAX:
         raise BadSkill(f"{shown}:1: has more than {FILE_CHARS_MAX:,} characters; split it")
     return text
-
-
-def _write_or_remove(file: Path, text: str | None) -> None:
-    """Write the file of a skill or, if the text is `None`, remove it. Other files in the folder are kept."""
-    if text is not None:
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(file, text.encode())
-        return
-    file.unlink(missing_ok=True)
-    if file.parent.exists() and not any(file.parent.iterdir()):
-        file.parent.rmdir()
 
 
 def _description(content: bytes | None) -> str:

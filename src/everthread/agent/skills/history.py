@@ -5,8 +5,10 @@ It is a file, so that a copy of the skill folder includes it. An invalid line is
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -51,6 +53,48 @@ class SkillChange(msgspec.Struct, frozen=True):
         return f"{PREFIX}{self.skill}:{self.number}"
 
 
+class SkillRepair(msgspec.Struct, frozen=True):
+    """The change that forgetting some sessions makes to a skill that one of them wrote."""
+
+    skill: str
+    restore: int | None
+    """The kept version from before their first change; `None` removes the skill."""
+    kept_max: int
+    """Earlier versions with a higher number may contain their text."""
+
+
+def plan_repairs(changes: Sequence[SkillChange], sessions: Collection[str]) -> tuple[SkillRepair, ...]:
+    """Return what removes the text of these sessions from the skills. `changes` are the oldest first.
+
+    Every later change of the same skill may build on their text, so it is taken back too.
+    """
+    repairs: dict[str, SkillRepair] = {}
+    kept_max: dict[str, int] = {}
+    for change in changes:
+        name = change.skill
+        if change.kept is not None and name not in repairs:
+            # Its content was written by the change before.
+            kept_max[name] = max(kept_max.get(name, 0), change.kept)
+        if change.origin is not None and change.origin.session_id in sessions and name not in repairs:
+            repairs[name] = SkillRepair(name, change.kept, kept_max.get(name, 0))
+    return tuple(repairs[name] for name in sorted(repairs))
+
+
+def without_repaired(
+    changes: Sequence[SkillChange], repairs: Sequence[SkillRepair], sessions: Collection[str]
+) -> list[SkillChange]:
+    """Return the changes without those of the repaired skills since the first of these sessions."""
+    left: list[SkillChange] = []
+    gone: set[str] = set()
+    names = {repair.skill for repair in repairs}
+    for change in changes:
+        if change.skill in names and change.origin is not None and change.origin.session_id in sessions:
+            gone.add(change.skill)
+        if change.skill not in gone:
+            left.append(change)
+    return left
+
+
 def read(folder: Path) -> list[SkillChange]:
     """Read the log, oldest change first."""
     try:
@@ -82,3 +126,30 @@ def write_atomically(file: Path, content: bytes) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     os.replace(passing, file)
+
+
+def write_or_remove(file: Path, text: str | None) -> None:
+    """Write the file of a skill or, if the text is `None`, remove it. Other files in the folder are kept."""
+    if text is not None:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(file, text.encode(errors="surrogateescape"))
+        return
+    file.unlink(missing_ok=True)
+    if file.parent.exists() and not any(file.parent.iterdir()):
+        file.parent.rmdir()
+
+
+def carry_out(repair: SkillRepair, file: Path, versions: Path) -> None:
+    """Restore or remove the file of a skill, and delete the versions that may contain the text."""
+    text: bytes | None = None
+    if repair.restore is not None:
+        with suppress(FileNotFoundError):
+            text = (versions / f"{repair.restore}.md").read_bytes()
+    if file.parent.is_symlink() or file.is_symlink():
+        raise OSError(errno.ELOOP, "is a link; edit its target by hand", str(file))
+    write_or_remove(file, text.decode(errors="surrogateescape") if text is not None else None)
+    for version in list(versions.glob("*.md")):
+        if not version.stem.isdecimal() or int(version.stem) > repair.kept_max:
+            version.unlink()
+    if versions.exists() and not any(versions.iterdir()):
+        versions.rmdir()

@@ -37,7 +37,7 @@ class ForgetPlan(NamedTuple):
     not_loaded: Sequence[str]
     """Providers not loaded in this process; they are notified by a process that loads them."""
     skills: Sequence[str]
-    """Skills derived from it. They are kept; the user may remove them."""
+    """Skills that it wrote. They are removed, or return to their text from before."""
 
 
 @click.command()
@@ -126,22 +126,17 @@ def _plan(
         words += f"\nThese providers can't delete data and keep theirs: {', '.join(cannot)}."
     if absent:
         words += f"\nThese providers are not loaded here and delete it when they next run: {', '.join(absent)}."
-    skills = _derived_skills(uow, changes, identity, kind)
-    if skills:
-        words += (
-            f"\nThese skills were derived from it and are kept: {', '.join(skills)}. Read them with "
-            "`everthread skills show NAME`. To remove one, remove its folders in `skills` and `skills/.old`."
-        )
-    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, skills)
+    from everthread.agent.skills.history import plan_repairs
+    from everthread.lifecycle.forget import forgotten_sessions
 
-
-def _derived_skills(uow: UnitOfWork, changes: Sequence[SkillChange], identity: str, kind: str) -> list[str]:
-    """Return the skills written in the forgotten sessions, or in reviews of them."""
-    if kind == "owner":
-        sessions = {session.id for session in uow.sessions.of_owner(identity)}
-    else:
-        sessions = {identity}
-    return sorted({change.skill for change in changes if change.origin and change.origin.session_id in sessions})
+    repairs = plan_repairs(changes[::-1], forgotten_sessions(uow, what, whose))
+    removed = [repair.skill for repair in repairs if repair.restore is None]
+    restored = [repair.skill for repair in repairs if repair.restore is not None]
+    if removed:
+        words += f"\nSkills that it wrote, removed with their earlier versions: {', '.join(removed)}."
+    if restored:
+        words += f"\nSkills that it changed, restored to their text from before: {', '.join(restored)}."
+    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, [*removed, *restored])
 
 
 def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, str, str]:
