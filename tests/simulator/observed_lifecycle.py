@@ -23,6 +23,7 @@ from everthread.domain.review_window import Review, ReviewState
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
+from everthread.store.recalled import RecalledItem
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.environment import OPERATION
@@ -85,8 +86,9 @@ class ObservedLifecycle(Lifecycle):
         *,
         interrupted: bool = False,
         spent: Sequence[SpendEntry] = (),
+        recalled: Sequence[RecalledItem] = (),
     ) -> CommittedTurn:
-        work = super().commit_turn(claim, messages, reply, interrupted=interrupted, spent=spent)
+        work = super().commit_turn(claim, messages, reply, interrupted=interrupted, spent=spent, recalled=recalled)
         return await self._as(asked.Commit(claim, interrupted), work)
 
     async def abandon_turn(self, claim: TurnClaim) -> None:
@@ -115,8 +117,9 @@ class ObservedLifecycle(Lifecycle):
         work = super().rewrite_notes(rewriting, owner=owner, ref=ref, review=review)
         return await self._as(asked.Rewrite(ref, owner, rewriting, review, self._name), work)
 
-    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
-        return await self._as(asked.ForgetOperation(what, owner), super().forget(what, owner=owner, actor=actor))
+    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user", quoted: bool = False) -> int:
+        work = super().forget(what, owner=owner, actor=actor, quoted=quoted)
+        return await self._as(asked.ForgetOperation(what, owner), work)
 
     async def put_prefix(self, ref: SessionRef, content: bytes, forget_count: int) -> Prefix:
         work = super().put_prefix(ref, content, forget_count)

@@ -132,7 +132,7 @@ class Agent:
     async def _run(self, turn: RunningTurn, options: TurnOptions) -> TurnEnded:
         """Ask the model, run its tools, repeat until it answers; commit the turn, however the steps end."""
         claim, progress, listen = turn.claim, turn.progress, options.listen
-        guard = TurnGuard(self._lifecycle, claim, turn.stop, lambda: bool(turn.stop_reason))
+        guard = TurnGuard(self._lifecycle, claim, turn.stop, lambda: bool(turn.stop_reason), turn.recalled.extend)
 
         async def steps() -> str:
             # Once for the whole turn: the tools stay those that the prompt describes.
@@ -204,6 +204,7 @@ class Agent:
         )
         if not recall.usable_at(ref):
             return ""
+        turn.recalled.extend(recall.items)
         if recall.items or recall.missing:
             options.listen(Recalled(recall.items, recall.missing))
         return render_plain(recall) if options.choices[0].traits.small else render_fenced(recall)

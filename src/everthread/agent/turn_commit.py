@@ -27,6 +27,7 @@ from everthread.domain.model import Message, Role, Turn, TurnStatus
 from everthread.lifecycle import CommittedTurn, Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
+from everthread.store.recalled import RecalledItem
 
 log = logging.getLogger("everthread.agent")
 
@@ -67,7 +68,15 @@ class TurnCommitter(Struct, frozen=True):
         committed = await retry_while_busy(
             self.clock,
             lambda: self.lifecycle.commit_turn(
-                turn.claim, messages, reply, interrupted=not outcome.complete, spent=progress.spent
+                turn.claim,
+                messages,
+                reply,
+                interrupted=not outcome.complete,
+                spent=progress.spent,
+                recalled=[
+                    RecalledItem(item.provider, item.session_id, item.turn, item.note_id, item.score)
+                    for item in turn.recalled
+                ],
             ),
         )
         self._start_background_work(turn, committed, messages, outcome, options)

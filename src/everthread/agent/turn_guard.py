@@ -8,13 +8,14 @@ flight may finish.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
 
 from everthread.domain.errors import TurnCancelled
 from everthread.lifecycle import Lifecycle, TurnClaim
+from everthread.ports.memory import RecallItem
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ class TurnGuard(Struct, frozen=True):
     stop: Callable[[str], None]
     """Stops the turn for a reason, as a boundary in this process does."""
     is_stopped: Callable[[], bool]
+    record: Callable[[Sequence[RecallItem]], None] = lambda items: None
+    """Records the memories that the turn is shown."""
 
     async def check(self) -> None:
         """Raise if the turn must not act. Call it right before an effect that does not begin with a transaction."""

@@ -17,6 +17,7 @@ from everthread.domain.errors import TurnTooLong
 from everthread.domain.model import InboxRow, Message, Role
 from everthread.domain.rights import speaker_account
 from everthread.lifecycle import TURN_CHARS_MAX, TurnClaim
+from everthread.ports.memory import RecallItem
 
 MESSAGES_MAX = 1_000
 QUERY_CHARS_MAX = 2_000
@@ -41,6 +42,8 @@ class RunningTurn(Struct):
     """A remark for the user about a complete answer."""
     speakers: frozenset[str] = frozenset()
     """The accounts that wrote the messages of the turn; an unknown one is an empty text."""
+    recalled: list[RecallItem] = field(default_factory=list[RecallItem])
+    """The memories that the turn was shown, by automatic recall and by tools."""
     prepared: tuple[Prepared, ModelChoice] | None = None
     """The start of the turn's requests, and the model it was encoded for."""
 

@@ -42,8 +42,11 @@ class Prunable(Struct, frozen=True):
 class ArchiveOperations(LifecycleBase):
     """Erase, prune and import sessions."""
 
-    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
-        """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
+    async def forget(self, what: Forgettable, *, owner: str, actor: str = "user", quoted: bool = False) -> int:
+        """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased.
+
+        With `quoted`, the answers in other sessions that may quote it are erased too: see `quoting_turns`.
+        """
         # Import edits of the note files first, so that they are erased as versions of their notes.
         await self._sync_notes(owner)
         texts = await self._store.read(lambda uow: forgotten_texts(uow, what, owner))
@@ -60,7 +63,7 @@ class ArchiveOperations(LifecycleBase):
             nonlocal texts, lines
             texts = forgotten_texts(uow, what, owner)
             uow.attachments.discard(owner, attachments)
-            count = forget(uow, what, owner, self._context(actor))
+            count = forget(uow, what, owner, self._context(actor), quoted=quoted)
             lines = forgotten_lines(uow, what, owner)
             return count
 

@@ -6,6 +6,8 @@ restored to its text without it, and the review that wrote it runs again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from everthread.domain.boundary import Forget
@@ -31,6 +33,7 @@ from everthread.lifecycle.notes import is_erased, notes_session, put_version
 from everthread.log_erasure import LinesOf
 from everthread.store.derived_text import WRITTEN
 from everthread.store.notes import digest
+from everthread.store.recalled import QuotingTurn
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -53,12 +56,18 @@ class ForgetFact(Struct, frozen=True):
 Forgettable = ForgetSession | ForgetOwner | ForgetFact
 
 
-def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext) -> int:
-    """Forget inside a transaction. Returns the number of sessions or notes that were erased."""
+def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext, *, quoted: bool = False) -> int:
+    """Forget inside a transaction. Returns the number of sessions or notes that were erased.
+
+    With `quoted`, erases the answers of `quoting_turns` too, also if a session was forgotten before.
+    """
     # Index everything first: text that is indexed after its removal would come back.
     uow.search.index()
     files = {target: uow.notes.file_digest(owner, target) for target in NoteTarget}
-    count = _forget(uow, what, owner, context)
+    quoting = quoting_turns(uow, what, owner) if quoted else ()
+    is_done = quoted and isinstance(what, ForgetSession) and _was_forgotten(uow, what.session_id, owner)
+    count = 0 if is_done else _forget(uow, what, owner, context)
+    _forget_answers(uow, quoting, owner, context.now)
     for target, digests in files.items():
         if digests and uow.notes.file_digest(owner, target) is None:
             # Until the file is rewritten, keep the digest of the whole file, so that it is not imported as an edit, and
@@ -99,6 +108,40 @@ def forgotten_lines(uow: UnitOfWork, what: Forgettable, owner: str) -> LinesOf:
             sessions = uow.sessions.of_owner(owner)
             keys = frozenset(str(session.key) for session in sessions)
             return LinesOf(frozenset(session.id for session in sessions), owner, keys)
+
+
+def quoting_turns(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[QuotingTurn, ...]:
+    """Return the owner's turns elsewhere that were shown recall of what is forgotten, and may quote it in other words.
+
+    Call it before the words are erased: a fact is also recalled by the turns that contain it.
+    """
+    match what:
+        case ForgetSession():
+            sessions = forgotten_sessions(uow, what, owner)
+            notes = [note for session_id in sessions for note in uow.notes.written_in(session_id)]
+            return uow.recalled.quoting(owner, sessions=sessions, notes=notes)
+        case ForgetFact(note_id):
+            turns = uow.erasure.scrubber.turns_with(owner, forgotten_texts(uow, what, owner))
+            return uow.recalled.quoting(owner, turns=turns, notes=(note_id,))
+        case ForgetOwner():
+            return ()
+
+
+def _was_forgotten(uow: UnitOfWork, session_id: str, owner: str) -> bool:
+    session = uow.sessions.get(session_id)
+    return session is not None and session.owner == owner and session.forgotten_seq is not None
+
+
+def _forget_answers(uow: UnitOfWork, turns: Sequence[QuotingTurn], owner: str, now: float) -> None:
+    """Erase the answers of these turns, with the prompts, summaries and titles that derive from them."""
+    uow.erasure.scrubber.scrub_answers(turns)
+    for session_id in dict.fromkeys(turn.session_id for turn in turns):
+        session = uow.sessions.get(session_id)
+        if session is not None:
+            family = (session.id, *(child.id for child in uow.sessions.descendants(session.id)))
+            uow.erasure.scrubber.scrub_descendants(session, family)
+            # Prompts that are cached or being built are made again.
+            uow.erasure.add_tombstone("answers", session.id, owner, now)
 
 
 def forgotten_sessions(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:

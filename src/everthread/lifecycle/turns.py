@@ -40,6 +40,7 @@ from everthread.lifecycle.reviews import schedule_full, schedule_rest
 from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
 from everthread.store.recall_scope import chat_of_turn
+from everthread.store.recalled import RecalledItem
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.lifecycle")
@@ -227,13 +228,24 @@ class TurnOperations(LifecycleBase):
         *,
         interrupted: bool = False,
         spent: Sequence[SpendEntry] = (),
+        recalled: Sequence[RecalledItem] = (),
     ) -> CommittedTurn:
-        """Store a whole turn and its cost. Raises `Fenced` if the claim is not valid any more."""
+        """Store a whole turn, its cost and the recall that it was shown.
+
+        Raises `Fenced` if the claim is not valid any more.
+        """
         texts = [part for message in messages for part in message.texts()]
         chars = check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
         committed = await self._write_by_size(
             lambda uow: commit(
-                uow, claim, messages, reply, self._context("turn"), interrupted=interrupted, spent=spent
+                uow,
+                claim,
+                messages,
+                reply,
+                self._context("turn"),
+                interrupted=interrupted,
+                spent=spent,
+                recalled=recalled,
             ),
             chars + len(messages) * _CHARS_PER_ROW,
         )
@@ -298,6 +310,7 @@ def commit(
     *,
     interrupted: bool = False,
     spent: Sequence[SpendEntry] = (),
+    recalled: Sequence[RecalledItem] = (),
 ) -> CommittedTurn:
     """Write messages, log entry, reply, inbox row and slot, all to the session in which the turn began."""
     slot = claimed_slot(uow, claim)
@@ -310,6 +323,8 @@ def commit(
     number = session.last_turn + 1
     chat = chat_of_turn(uow, slot.ref)
     uow.turns.add(session, number, slot.turn_id, status, messages, context.now, chat)
+    if recalled:
+        uow.recalled.add(session.id, number, session.owner, recalled)
     is_live = slot.fate is Fate.LIVE
     active_at = max(credible_time(session.active_at, context.now), context.now) if is_live else session.active_at
     set_earlier_timers(uow, session, active_at, context)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef
 from everthread.domain.rights import Rights
+from everthread.ports.memory import RecallItem
 from everthread.ports.model import ToolSchema
 
 
@@ -22,6 +23,8 @@ class ToolUse(Struct, frozen=True):
     """The rights of the session's owner; in a group also limited to those of the speaker."""
     speaker: str = ""
     """The account whose message the turn answers; empty if it is unknown, or if the turn answers several."""
+    record: Callable[[Sequence[RecallItem]], None] = lambda items: None
+    """Records the memories that the result shows, by their ids."""
 
 
 class Tool(Struct, frozen=True):

@@ -69,6 +69,11 @@ class Notes(Table):
         )
         return tuple(_version(row) for row in rows)
 
+    def written_in(self, session_id: str) -> tuple[str, ...]:
+        """Return the ids of the notes of which a version was written in the session."""
+        rows = self._execute("SELECT DISTINCT note_id FROM note_versions WHERE session_id = ?", (session_id,))
+        return tuple(row[0] for row in rows)
+
     def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
         """Return every version of every note, in no order."""
         return tuple(

@@ -15,6 +15,7 @@ from everthread.domain.schedule import slug
 from everthread.store.attachments import discard, discard_rows
 from everthread.store.database import Database, Table
 from everthread.store.forgotten_facts import remove_request_text
+from everthread.store.recalled import QuotingTurn
 from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
 from everthread.store.sql import from_json, to_json
@@ -124,6 +125,27 @@ class Scrubber(Table):
     def marks(self, owner: str, text: str) -> tuple[WordMark, ...]:
         """Return a mark for each form in which the text may be stored; see `stored_forms`."""
         return tuple(mark_of(owner, form) for form in stored_forms(text))
+
+    def turns_with(self, owner: str, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the rows of the owner's turns that contain one of the texts."""
+        messages = next(table for table in TABLES if table.name == "messages")
+        found = {
+            key[0] // MESSAGES_PER_TURN
+            for text in texts
+            for column, method in messages.erased.items()
+            for key, _ in self._rows_with(messages, column, method, owner, text)
+        }
+        return tuple(sorted(found))
+
+    def scrub_answers(self, turns: Sequence[QuotingTurn]) -> None:
+        """Erase the answers and tool results of these turns. The messages of people stay."""
+        for turn in turns:
+            start, end = turn.row * MESSAGES_PER_TURN, (turn.row + 1) * MESSAGES_PER_TURN
+            sql = "SELECT id FROM messages WHERE id >= ? AND id < ? AND role <> 'user'"
+            for (message,) in list(self._execute(sql, (start, end))):
+                self._search.remove(message, message + 1)
+            for table in TABLES:
+                self._run(table.on_answer, start, end)
 
     def mark_turns(self, owner: str, texts: Sequence[str]) -> None:
         """Add marks of the texts to the slots of the owner's running turns, whose later writes erase them."""

@@ -96,6 +96,8 @@ class TextTable(Struct, frozen=True):
     """SQL statements that forget a session; every parameter is its id."""
     on_turn: tuple[str, ...] = ()
     """SQL statements that forget a turn of a session; the parameters are the range of the ids of its messages."""
+    on_answer: tuple[str, ...] = ()
+    """SQL statements that forget the answer of a turn, with parameters as for `on_turn`. Messages of people stay."""
     on_delegated: tuple[str, ...] = ()
     """SQL statements that forget delegated work; every parameter is the key of its session."""
     on_descendant: tuple[str, ...] = ()
@@ -143,6 +145,9 @@ TABLES: tuple[TextTable, ...] = (
         {"content": Replace(), "extra": ReplaceInJson()},
         {"owner": OWNER, "role": VALUE},
         on_turn=("UPDATE messages SET content = '[forgotten]', extra = NULL WHERE id >= ? AND id < ?",),
+        on_answer=(
+            "UPDATE messages SET content = '[forgotten]', extra = NULL WHERE id >= ? AND id < ? AND role <> 'user'",
+        ),
         kept_with_owner=_exempt(EVERY_SESSION, "content", "extra"),
     ),
     TextTable("message_words", erased={"text": Indexed()}, exempt={"scope": HASH}),
@@ -234,6 +239,10 @@ TABLES: tuple[TextTable, ...] = (
             **{"key": KEY, "owner": OWNER, "state": VALUE},
         },
         on_session=(f"UPDATE replies SET content = '[forgotten]', file = '', {_WITHHELD} WHERE {_ITS_TURNS}",),
+        on_answer=(
+            f"UPDATE replies SET content = '[forgotten]', file = '', {_WITHHELD} "
+            "WHERE turn_id = (SELECT turn_id FROM turns WHERE id = ? / 4096)",
+        ),
         # Text that is in no turn: answers to commands, and unsent replies.
         on_owner=(
             f"UPDATE replies SET content = '', file = '', {_WITHHELD} "
@@ -246,6 +255,7 @@ TABLES: tuple[TextTable, ...] = (
         {"name": Replace(file_name=True), "content": DeleteRow()},
         {"turn_id": ID, "owner": OWNER},
         on_session=(f"DELETE FROM reply_files WHERE {_ITS_TURNS}",),
+        on_answer=("DELETE FROM reply_files WHERE turn_id = (SELECT turn_id FROM turns WHERE id = ? / 4096)",),
         on_owner=("DELETE FROM reply_files WHERE owner = ?",),
     ),
     TextTable(

@@ -21,6 +21,7 @@ from everthread.lifecycle.session_lookup import find_session
 from everthread.memory import MemoryManager
 from everthread.memory.note_files import render_list, usage
 from everthread.memory.recall import Recall, render_fenced, when
+from everthread.ports.memory import RecallItem
 from everthread.ports.tools import Tool, ToolUse
 from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.search_index import Hit
@@ -41,6 +42,8 @@ TURN_CHARS = 600
 
 Written = Callable[[str], Awaitable[object]]
 Notes = tuple[NoteVersion, ...]
+Shown = tuple[str, list[RecallItem]]
+"""The text of a result, and the ids of the memories in it."""
 Query = Annotated[str, msgspec.Meta(max_length=QUERY_CHARS_MAX)]
 Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
 
@@ -229,22 +232,33 @@ def session_search(store: Store, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> 
         if query:
             ranked = args.order != "newest"
             await store.index()
-            return await store.read(lambda uow: _search(uow, scopes.of(uow, use.ref), query, args.limit or 5, ranked))
-        try:
-            return await store.read(lambda uow: _read(uow, scopes.of(uow, use.ref), session, args.turn))
-        except (NotFound, BadInput) as error:
-            raise ToolFailed(f"session_search: {error}") from error
+            found, shown = await store.read(
+                lambda uow: _search(uow, scopes.of(uow, use.ref), query, args.limit or 5, ranked)
+            )
+        else:
+            try:
+                found, shown = await store.read(lambda uow: _read(uow, scopes.of(uow, use.ref), session, args.turn))
+            except (NotFound, BadInput) as error:
+                raise ToolFailed(f"session_search: {error}") from error
+        use.record(shown)
+        return found
 
     return Tool(_SESSION_SEARCH, run, parallel=True, source=BUILT_IN)
 
 
-def _search(uow: UnitOfWork, scope: RecallScope, query: str, limit: int, ranked: bool) -> str:
+def _search(uow: UnitOfWork, scope: RecallScope, query: str, limit: int, ranked: bool) -> Shown:
     hits = uow.search.search(scope.owner, query, limit=limit, ranked=ranked, chat=scope.chat)
     shown = [_hit(uow, scope, session, hit, query) for hit in hits if (session := uow.sessions.get(hit.session_id))]
-    return "\n\n".join(shown) or "nothing was found; try fewer or other words"
+    text = "\n\n".join(text for text, _ in shown)
+    return text or "nothing was found; try fewer or other words", [item for _, items in shown for item in items]
 
 
-def _hit(uow: UnitOfWork, scope: RecallScope, session: Session, hit: Hit, query: str) -> str:
+def _items(turns: Sequence[Turn]) -> list[RecallItem]:
+    """Return the turns that a result shows, without their text."""
+    return [RecallItem("", provider=_SESSION_SEARCH.name, session_id=t.session_id, turn=t.number) for t in turns]
+
+
+def _hit(uow: UnitOfWork, scope: RecallScope, session: Session, hit: Hit, query: str) -> Shown:
     near = _visible(uow, scope, uow.turns.view(session, after=hit.number - 2, up_to=hit.number + 1).turns)
     lines = [
         f"{_name(scope, session)}, turn {hit.number}, {when(hit.at)}",
@@ -254,10 +268,11 @@ def _hit(uow: UnitOfWork, scope: RecallScope, session: Session, hit: Hit, query:
         place = {-1: "before", 0: "same turn", 1: "after"}[turn.number - hit.number]
         hides = Role(hit.role) if turn.number == hit.number else None
         lines += [f"  ({place}) {line}" for line in _sides(turn, NEIGHBOUR_CHARS, hides)]
-    return "\n".join(lines)
+    found = RecallItem("", hit.score, _SESSION_SEARCH.name, hit.session_id, hit.number)
+    return "\n".join(lines), [found, *_items(near)]
 
 
-def _read(uow: UnitOfWork, scope: RecallScope, name: str, number: int | None) -> str:
+def _read(uow: UnitOfWork, scope: RecallScope, name: str, number: int | None) -> Shown:
     session = _find_session(uow, scope, name)
     middle = session.last_turn if number is None else number
     view = uow.turns.view(session, after=max(middle - TURNS_SHOWN - 1, 0), up_to=middle + TURNS_SHOWN)
@@ -270,7 +285,7 @@ def _read(uow: UnitOfWork, scope: RecallScope, name: str, number: int | None) ->
         lines.append("there are no turns at that place")
     if session.parent_id and session.floor:
         lines.append(f"turns up to {session.floor} are in session {session.parent_id}")
-    return "\n".join(lines)
+    return "\n".join(lines), _items(turns)
 
 
 def _find_session(uow: UnitOfWork, scope: RecallScope, name: str) -> Session:
@@ -325,6 +340,7 @@ def recall(ask: AskMemory) -> Tool:
         if not query:
             raise ToolFailed("recall: `query` is empty; ask a question")
         found = await ask(query, ref=use.ref)
+        use.record(found.items)
         silent = f"\n(no answer from {', '.join(found.missing)})" if found.missing else ""
         return (render_fenced(found) or "nothing was found") + silent
 

@@ -20,7 +20,7 @@ from everthread.agent.turn_guard import TurnGuard
 from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
 from everthread.domain.model import Message, Role, SessionRef, Thought, ToolCall, ToolState
 from everthread.domain.rights import Rights
-from everthread.lifecycle import Lifecycle, TurnClaim
+from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
 from everthread.ports.model import ToolSchema
@@ -120,9 +120,10 @@ class TurnRights(Struct, frozen=True):
     rights: Rights
     speakers: frozenset[str] = frozenset()
 
-    def use(self, claim: TurnClaim, call: ToolCall) -> ToolUse:
+    def use(self, guard: TurnGuard, call: ToolCall) -> ToolUse:
+        claim = guard.claim
         speaker = next(iter(self.speakers)) if len(self.speakers) == 1 else ""
-        return ToolUse(claim.ref, claim.turn_id, call.id, self.rights, speaker)
+        return ToolUse(claim.ref, claim.turn_id, call.id, self.rights, speaker, guard.record)
 
 
 class ToolRunner(Struct, frozen=True):
@@ -250,7 +251,7 @@ class ToolRunner(Struct, frozen=True):
             await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
             # A boundary may have been crossed while the plugin ran, which may take seconds.
             await guard.check()
-        text = _shorten(await _outcome(tool, arguments, rights.use(claim, call)))
+        text = _shorten(await _outcome(tool, arguments, rights.use(guard, call)))
         await self.lifecycle.finish_tool(claim, call.id, text)
         await self.hooks.notify("post_tool_call", ref=claim.ref, name=call.name, result=text)
         listen(ToolEnded(call, text))

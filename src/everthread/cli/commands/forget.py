@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from everthread.agent.skills.history import SkillChange
     from everthread.lifecycle.forget import Forgettable
     from everthread.ports.memory import MemoryProvider
+    from everthread.store.recalled import QuotingTurn
     from everthread.store.unit_of_work import UnitOfWork
 
 
 _PROBLEMS_MAX = 20
+_QUOTING_SHOWN_MAX = 20
 
 
 class ForgetPlan(NamedTuple):
@@ -38,15 +40,20 @@ class ForgetPlan(NamedTuple):
     """Providers not loaded in this process; they are notified by a process that loads them."""
     skills: Sequence[str]
     """Skills that it wrote. They are removed, or return to their text from before."""
+    quoted: Sequence[QuotingTurn]
+    """Turns of other sessions whose answers may quote it."""
 
 
 @click.command()
 @click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--owner", metavar="NAME", help="Forget a person: all their sessions and notes.")
 @click.option("--note", metavar="ID", help="Forget a note, and its text wherever it was copied to.")
+@click.option("--quoted", is_flag=True, help="Also erase the answers in other sessions that may quote it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common_options
-def forget(cli: CliContext, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool) -> None:
+def forget(
+    cli: CliContext, session: str | None, owner: str | None, note: str | None, quoted: bool, yes: bool, as_json: bool
+) -> None:
     """Forget a session, a person or a note. This can't be undone.
 
     SESSION is an id, a prefix of an id, or a title.
@@ -54,16 +61,20 @@ def forget(cli: CliContext, session: str | None, owner: str | None, note: str | 
     The text is deleted from the store immediately. Memory providers are asked to delete it too; those that can't are
     listed. The words of a note are also erased from skills and attachments; your own files are not changed.
 
+    Answers in other sessions that were shown the text by recall may repeat it in other words. They are listed, and
+    erased with --quoted, also later, with the id of the forgotten session.
+
     \b
     Examples:
       everthread forget 01JZ8Q4T
       everthread forget "Trip to Lisbon" --yes
+      everthread forget 01JZ8Q4T --quoted
       everthread forget --owner telegram:42
       everthread forget --note 01JZ8Q7M3N5P6R8S9T0V1W2X3Y
     """
     if sum(value is not None for value in (session, owner, note)) != 1:
         raise click.UsageError("Give one of SESSION, --owner and --note")
-    forget_it(cli, session=session, owner=owner, note=note, yes=yes, as_json=as_json)
+    forget_it(cli, session=session, owner=owner, note=note, quoted=quoted, yes=yes, as_json=as_json)
 
 
 def forget_it(
@@ -72,6 +83,7 @@ def forget_it(
     session: str | None = None,
     owner: str | None = None,
     note: str | None = None,
+    quoted: bool = False,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -79,7 +91,9 @@ def forget_it(
 
     async def make_plan(runtime: CliRuntime) -> ForgetPlan:
         changes = runtime.skills.changes()
-        return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
+        return await runtime.store.read(
+            lambda uow: _plan(uow, runtime.providers, changes, (session, owner, note), quoted)
+        )
 
     plan = cli.read_existing(make_plan, session or owner or note or "")
     click.echo(strip_control_chars(plan.words), err=as_json)
@@ -87,7 +101,7 @@ def forget_it(
 
     async def forget_plan(runtime: CliRuntime) -> None:
         started = runtime.clock.now()
-        await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
+        await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator", quoted=quoted)
         for incident in reversed(await runtime.store.read(lambda uow: uow.incidents.newest(_PROBLEMS_MAX))):
             if incident.source == "forget" and incident.at >= started:
                 click.echo(strip_control_chars(incident.text), err=True)
@@ -100,6 +114,8 @@ def forget_it(
         "cannot_forget": list(plan.cannot_forget),
         "not_loaded": list(plan.not_loaded),
         "skills": list(plan.skills),
+        "quoted": [{"session": turn.session_id, "turn": turn.number} for turn in plan.quoted],
+        "quoted_erased": quoted,
     }
     render(Result(data, "Forgotten."), as_json)
 
@@ -108,14 +124,14 @@ def _plan(
     uow: UnitOfWork,
     providers: Sequence[MemoryProvider],
     changes: Sequence[SkillChange],
-    session: str | None,
-    owner: str | None,
-    note: str | None,
+    named: tuple[str | None, str | None, str | None],
+    quoted: bool,
 ) -> ForgetPlan:
+    session, owner, note = named
     from everthread.ports.memory import Capability, receives_events
 
     if session is not None:
-        found = _describe_session(uow, session)
+        found = _describe_session(uow, session, quoted)
     else:
         found = _describe_owner(uow, owner) if owner is not None else _describe_note(uow, note or "")
     what, kind, identity, whose, words = found
@@ -127,7 +143,7 @@ def _plan(
     if absent:
         words += f"\nThese providers are not loaded here and delete it when they next run: {', '.join(absent)}."
     from everthread.agent.skills.history import plan_repairs
-    from everthread.lifecycle.forget import forgotten_sessions
+    from everthread.lifecycle.forget import forgotten_sessions, quoting_turns
 
     repairs = plan_repairs(changes[::-1], forgotten_sessions(uow, what, whose))
     removed = [repair.skill for repair in repairs if repair.restore is None]
@@ -136,13 +152,35 @@ def _plan(
         words += f"\nSkills that it wrote, removed with their earlier versions: {', '.join(removed)}."
     if restored:
         words += f"\nSkills that it changed, restored to their text from before: {', '.join(restored)}."
-    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, [*removed, *restored])
+    quoting = quoting_turns(uow, what, whose)
+    words += _describe_quoting(uow, quoting, quoted)
+    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, [*removed, *restored], quoting)
 
 
-def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str, str, str]:
+def _describe_quoting(uow: UnitOfWork, quoting: Sequence[QuotingTurn], quoted: bool) -> str:
+    if not quoting:
+        return ""
+    lines = [f"  turn {turn.number} of {_named(uow, turn.session_id)}" for turn in quoting[:_QUOTING_SHOWN_MAX]]
+    if len(quoting) > len(lines):
+        lines.append(f"  and {len(quoting) - len(lines)} more; --json has all")
+    fate = "They are erased too." if quoted else "They are kept; --quoted erases them too."
+    what = pluralize(len(quoting), "answer")
+    return f"\n{what} in other sessions may quote it, because recall showed it there. {fate}\n" + "\n".join(lines)
+
+
+def _named(uow: UnitOfWork, session_id: str) -> str:
+    session = uow.sessions.get(session_id)
+    return session_name(session) if session is not None else session_id
+
+
+def _describe_session(uow: UnitOfWork, text: str, quoted: bool) -> tuple[Forgettable, str, str, str, str]:
     from everthread.lifecycle import ForgetSession
     from everthread.lifecycle.session_lookup import find_session_of_any_owner
 
+    forgotten = uow.sessions.get(text) if quoted else None
+    if forgotten is not None and forgotten.forgotten_seq is not None:
+        words = f"Session {text} of {one_line(forgotten.owner)} was forgotten before."
+        return ForgetSession(text), "session", text, forgotten.owner, words
     session = find_session_of_any_owner(uow, text, exactly=True)
     words = (
         f"Session {session_name(session)} of {one_line(session.owner)}: "

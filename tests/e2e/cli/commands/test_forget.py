@@ -103,6 +103,8 @@ def test_with_json_stdout_has_only_the_result(lived: UsedHome) -> None:
         "cannot_forget": [],
         "skills": [],
         "not_loaded": ["picky"],
+        "quoted": [],
+        "quoted_erased": False,
     }
     assert lived.chat in done.stderr
 
