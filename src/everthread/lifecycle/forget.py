@@ -160,7 +160,7 @@ def _with_delegated_work(uow: UnitOfWork, session: Session) -> tuple[str, ...]:
     children = [
         child
         for child in uow.sessions.descendants(session.id)
-        if child.cause is Cause.DELEGATION and child.parent_id == session.id
+        if child.parent_id == session.id and child.cause is Cause.DELEGATION
     ]
     return (session.id, *(each for child in children for each in _with_delegated_work(uow, child)))
 
