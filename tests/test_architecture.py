@@ -64,7 +64,7 @@ OWNED = """sessions summaries bindings boundaries turns messages prefixes slots 
 # Tables without user content: the rows they refer to have an owner, and strangers have none yet.
 STRANGERS = "pairings wrong_codes".split()
 UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests
-    recalled discarded moved_chats database_id tokens_first""".split()
+    recalled discarded moved_chats database_id tokens_first tool_pins""".split()
 
 CACHES = {"store/sql.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

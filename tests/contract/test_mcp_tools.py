@@ -23,12 +23,21 @@ class TestMcpTools(ToolsContract):
         return offer
 
 
-async def test_trust_and_hints_determine_which_tools_need_approval() -> None:
-    async with running(a=with_sdk(), b=misbehaving(trust=True, timeout_s=7.0)) as servers:
-        seen = {name: (tool(servers, name).dangerous, tool(servers, name).parallel) for name in ("a__echo", "a__again")}
-        assert seen == {"a__echo": (False, True), "a__again": (True, True)}
-        assert tool(servers, "a__slow").dangerous
-        assert not tool(servers, "a__slow").parallel
+async def test_the_settings_and_no_hints_determine_which_tools_need_approval() -> None:
+    async with running(
+        a=with_sdk(read_only=("slow",)), b=misbehaving(trust=True, timeout_s=7.0), c=with_sdk(trust=True)
+    ) as servers:
+        names = ("a__echo", "a__again", "a__slow", "a__huge", "c__echo", "c__again", "c__slow")
+        seen = {name: (tool(servers, name).dangerous, tool(servers, name).parallel) for name in names}
+        assert seen == {
+            "a__echo": (True, False),
+            "a__again": (True, False),
+            "a__slow": (False, True),
+            "a__huge": (True, False),
+            "c__echo": (False, True),
+            "c__again": (False, True),
+            "c__slow": (False, False),
+        }
         assert not tool(servers, "b__die").dangerous
         assert not tool(servers, "b__die").parallel
         assert tool(servers, "b__die").timeout_s > 7.0

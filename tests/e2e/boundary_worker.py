@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from everthread.agent.events import ApprovalRequest
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import LimitSettings, ProviderSettings, ReviewSettings, Settings
-from everthread.domain.model import ChatType, Inbound, SessionKey, SessionRef, ToolCall
+from everthread.domain.model import ChatType, Inbound, SessionKey, SessionRef
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 
@@ -59,9 +60,9 @@ async def work(home: Path, url: str) -> None:
         await record("tool", use.call_id, bool(arguments.get("hold")))
         return "done"
 
-    async def approve(call: ToolCall, ref: SessionRef) -> bool:
-        await record("approval", call.id, "hold" in call.arguments)
-        return "refuse" not in call.arguments
+    async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
+        await record("approval", request.call.id, "hold" in request.call.arguments)
+        return "refuse" not in request.call.arguments
 
     tools = (
         Tool(ToolSchema("mark", "Leaves a mark.", _SCHEMA), run),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from tests.runtime import until
 from tests.telegram_gateway import ANN, BOB, TOKEN, introduce, settings_of, telegram_gateway
@@ -181,6 +182,33 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_an_admin_can_allow_it(t
         await fixture.rest()
         now = next(one for one in await fixture.people.messages(group) if one.message_id == asked.message_id)
         assert not now.buttons, "the buttons are still shown"
+
+
+@pytest.mark.parametrize("char", ["x", "<", "&", "`", "😀", "日"])
+async def test_a_call_can_not_hide_the_end_of_its_arguments_from_the_user(tmp_path: Path, char: str) -> None:
+    """The largest call that is shown reaches the chat in full, whatever its characters cost there."""
+    wanted = char * 2_970
+
+    async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        return "wiped"
+
+    def script(request: Any) -> Say:
+        last = request.messages[-1]
+        call = ToolCall("c1", "wipe", msgspec.json.encode({"what": wanted, "z": "end"}).decode())
+        return Say("Done.") if last.role == "tool" else Say("", (call,))
+
+    tools = (Tool(ToolSchema("wipe", "Wipe something.", {"type": "object"}), wipe, dangerous=True),)
+    account = {"admins": (str(ANN),)}
+    async with (
+        ModelServer(script) as server,
+        telegram_gateway(tmp_path, server, account=account, tools=tools) as fixture,
+    ):
+        await fixture.people.say(ANN, "wipe the disk")
+        await fixture.people.until(lambda: any("/approve" in text for text in fixture.people.texts(ANN)), "a question")
+        shown = "".join(fixture.people.texts(ANN))
+        assert shown.count(char) >= len(wanted)
+        assert '"z": "end"' in shown
+        assert (await fixture.people.messages(ANN))[-1].buttons, "the buttons come after the whole call"
 
 
 # --- Formatting ------------------------------------------------------------------------------------------------------

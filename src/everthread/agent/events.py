@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
+from everthread.domain.errors import NobodyToAsk
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle import CommittedTurn, TurnClaim
@@ -162,10 +163,29 @@ TurnEvent = (
 Listen = Callable[[TurnEvent], None]
 """Event listener. It must not block; an exception ends the turn."""
 
-Approve = Callable[[ToolCall, SessionRef], Awaitable[bool]]
-"""Ask the user to approve a dangerous call. Raises `NotApproved` for a refusal with a reason."""
+
+class ApprovalRequest(Struct, frozen=True):
+    """A tool call that the user decides on."""
+
+    call: ToolCall
+    text: str
+    """The whole call on limited lines, without invisible characters: show it as it is."""
+    notice: str = ""
+    """A change of the tool that the user must know of before they decide."""
+    refusal: str = ""
+    """Reason why the call is refused without a question. Show it to the user; the answer is ignored."""
+
+    @property
+    def description(self) -> str:
+        return f"{self.notice}\n{self.text}" if self.notice else self.text
 
 
-async def nobody_approves(call: ToolCall, ref: SessionRef) -> bool:
+Approve = Callable[[ApprovalRequest, SessionRef], Awaitable[bool]]
+"""Ask the user to approve a dangerous call. Raises `NobodyToAsk` if no user is present, and `NotApproved` for a refusal
+with another reason.
+"""
+
+
+async def nobody_approves(request: ApprovalRequest, ref: SessionRef) -> bool:
     """Refuse every call: no user is present to approve it."""
-    return False
+    raise NobodyToAsk

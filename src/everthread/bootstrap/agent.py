@@ -21,11 +21,13 @@ from everthread.agent.prompt_cache import COUNT_MAX, Preparer
 from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.store_retry import StoreRetries
 from everthread.agent.titles import Titler
+from everthread.agent.tools.approval import ApprovalRules
 from everthread.agent.tools.memory import memory_tools
 from everthread.agent.tools.runner import Toolbox, ToolRunner, provider_tools
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.agent.tools.session_tools import SessionTools, Toolboxes
 from everthread.agent.tools.skills import skill_tools
+from everthread.agent.tools.tool_pins import PinnedTools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
 from everthread.config.schema import McpServer, ProviderSettings, Settings, built_in_providers
@@ -163,6 +165,7 @@ class AgentParts:
         self._runtime = runtime
         self._settings = runtime.settings
         self._mcp: McpServers | None = None
+        self._pins = PinnedTools(runtime.store, runtime.clock, runtime.settings.owner)
         self._own_tools: tuple[Tool, ...] = ()
         self._toolboxes = Toolboxes()
         self._rights = runtime.rights
@@ -193,6 +196,7 @@ class AgentParts:
         if servers and self._mcp is None:
             self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
+            await self._pins.load()
         problems = self._mcp.problems() if self._mcp is not None else {}
         self._update_toolbox()
         skill_set = await asyncio.to_thread(self._skills.read_all)
@@ -200,11 +204,13 @@ class AgentParts:
         return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _update_toolbox(self) -> None:
-        self._toolboxes = Toolboxes((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
+        self._toolboxes = Toolboxes((*self._own_tools, *self._pins.describe(self._mcp.tools() if self._mcp else ())))
 
     async def _turn_tools(self, ref: SessionRef) -> SessionTools:
-        if self._mcp is not None and self._mcp.changed:
-            await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
+        if self._mcp is not None and (self._mcp.changed or self._pins.changed):
+            if self._mcp.changed:
+                await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
+            await self._pins.load()
             self._update_toolbox()
         rights = await self._rights.of_session(ref)
         return SessionTools(self._toolboxes.of(rights), rights, self._rights.of_speakers)
@@ -385,4 +391,6 @@ class AgentParts:
         )
 
     def _runner(self) -> ToolRunner:
-        return ToolRunner(self._runtime.lifecycle, self._runtime.hooks, frozenset(self._settings.tools.allow))
+        tools = self._settings.tools
+        rules = ApprovalRules(self._pins, tools.approval_lines, tools.approval_chars)
+        return ToolRunner(self._runtime.lifecycle, self._runtime.hooks, frozenset(tools.allow), rules)

@@ -20,6 +20,7 @@ from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
 from everthread.ports.clock import Clock
+from everthread.ports.tools import ServerReport
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
 if TYPE_CHECKING:
@@ -132,18 +133,18 @@ class Inspection:
         finally:
             await platform.aclose()
 
-    async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
-        """Start and stop the MCP servers; return the problem of each. `offline` skips remote servers."""
+    async def try_mcp(self, *, offline: bool = False) -> ServerReport:
+        """Start and stop the MCP servers; return their problems and tools. `offline` skips remote servers."""
         from everthread.bootstrap.agent import enabled_servers, mcp_servers
 
         enabled = enabled_servers(self.settings)
         wanted = {name: server for name, server in enabled.items() if server.command or not offline}
         if not wanted:
-            return {}
+            return ServerReport({}, ())
         servers = mcp_servers(self.settings, wanted, self.clock)
         try:
             await servers.start()
-            return servers.problems()
+            return ServerReport(servers.problems(), servers.tools())
         finally:
             await servers.aclose()
 

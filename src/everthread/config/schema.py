@@ -190,6 +190,12 @@ class ScheduleSettings(Struct, frozen=True):
 
 class ToolSettings(Struct, frozen=True):
     allow: Annotated[tuple[str, ...], Setting("names of dangerous tools that need no approval", check=check_tool)] = ()
+    approval_lines: Annotated[
+        int, Setting("lines of a call that an approval request shows; a longer call is refused", 1, 1_000)
+    ] = 40
+    approval_chars: Annotated[
+        int, Setting("characters of a call that an approval request shows; a longer call is refused", 100, 20_000)
+    ] = 3_000
 
 
 class PluginSettings(Struct, frozen=True):
@@ -227,7 +233,11 @@ class McpServer(Struct, frozen=True):
         ),
     ] = field(default_factory=dict[str, str])
     timeout_s: Annotated[float, Setting("seconds that a call may take", 0.1, DAY_S)] = 30.0
-    trust: Annotated[bool, Setting("its tools need no approval")] = False
+    trust: Annotated[bool, Setting("its tools need no approval, even if it changes them")] = False
+    read_only: Annotated[
+        tuple[str, ...],
+        Setting("its tools that need no approval until it changes them; what it says about them does not count"),
+    ] = ()
     disabled: Annotated[bool, Setting("do not use it")] = False
 
     def __repr__(self) -> str:

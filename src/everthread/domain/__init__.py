@@ -32,5 +32,6 @@ Rules of operation:
 - `spend`: price of a model call
 - `backoff`: delay between attempts
 - `circuit_breaker`: pause calls to a failing service
+- `tool_definition`: definition of a tool by its MCP server, and its changes in words
 - `text_format`: format text, numbers and times for display
 """

@@ -42,6 +42,7 @@ EverthreadError
 ├── NotCompressed            the conversation was not compressed
 ├── NotCondensed             the notes were not condensed
 ├── NotApproved              a dangerous tool call was not approved; the model receives the reason
+│   └── NobodyToAsk          no user is present who could approve it
 ├── ToolFailed               a tool call failed; the model receives the reason
 └── BadConfig                invalid configuration; names the file, the line and the nearest valid key
 """
@@ -310,6 +311,10 @@ class NotCompressed(EverthreadError):
 
 class NotApproved(EverthreadError):
     """A dangerous tool call was not approved. The message gives the model the reason."""
+
+
+class NobodyToAsk(NotApproved):
+    """No user is present who could approve a dangerous tool call."""
 
 
 class NotCondensed(EverthreadError):

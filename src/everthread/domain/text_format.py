@@ -1,18 +1,25 @@
 """Format text, numbers and times for display: on one line, without control characters.
 
-Widths are counted in terminal columns, because some characters take two.
+Widths are counted in terminal columns, because some characters take two. `format_call` and `show_invisible` are for
+text that a user decides on: they omit nothing.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Mapping
+
+import msgspec
 
 CELL_COLUMNS_MAX = 48
 EXCERPT_COLUMNS_MAX = 60
 REFERENCE_CHARS = 8
 """The length of a turn id's prefix that identifies the turn among recent ones."""
-_CALL_COLUMNS_MAX = 2_000
 _CUT = "..."
+_CALL_LINE_CHARS_MAX = 120
+_BLANK = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+"""Characters that count as printable and show nothing: fillers, selectors of variants, a blank pattern."""
 
 
 def one_line(text: str) -> str:
@@ -40,12 +47,26 @@ def quote_start(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
     return f'"{shorten(text, columns_max)}"'
 
 
-def format_call(name: str, arguments: str) -> str:
-    """Format a tool call for an approval request: the shortened arguments, and their full length if they were cut."""
-    text = shorten(arguments, _CALL_COLUMNS_MAX)
-    is_cut = len(arguments) > _CALL_COLUMNS_MAX or display_width(arguments) > _CALL_COLUMNS_MAX
-    more = f" [{len(arguments)} characters in all]" if is_cut else ""
-    return f"{name} {text}{more}"
+def show_invisible(text: str) -> str:
+    """Escape characters that can't be seen or reorder others, such as `\\u202e`; keep line breaks and spaces."""
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    seen = "".join(c if c == "\n" or c.isprintable() else _escape(c) for c in text)
+    return re.sub(_BLANK, lambda found: _escape(found[0]), seen)
+
+
+def format_call(name: str, arguments: Mapping[str, object]) -> str:
+    """Format a whole tool call for an approval request: every argument in full, and nothing invisible.
+
+    A short call is one line. Otherwise each argument has a line of its own, and the lines of a longer text are marked
+    with `|`, so that a text can't be mistaken for another argument.
+    """
+    parts = {_to_json(key): value for key, value in arguments.items()}
+    line = f"{name} {{{', '.join(f'{key}: {_to_json(value)}' for key, value in parts.items())}}}"
+    has_lines = any(isinstance(value, str) and "\n" in value for value in parts.values())
+    if len(line) <= _CALL_LINE_CHARS_MAX and not has_lines:
+        return show_invisible(line)
+    return show_invisible("\n".join([name, *(_argument_lines(key, value) for key, value in parts.items())]))
 
 
 def guest_error(plain: str, reference: str) -> str:
@@ -75,3 +96,17 @@ def _beginning(line: str, columns: int) -> str:
 
 def _width(char: str) -> int:
     return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def _to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _argument_lines(key: str, value: object) -> str:
+    if not isinstance(value, str) or "\n" not in value:
+        return f"{key}: {_to_json(value)}"
+    return "\n".join([f"{key}:", *(f"  | {line}" for line in value.split("\n"))])

@@ -15,12 +15,12 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.events import Approve
+from everthread.agent.events import ApprovalRequest, Approve
 from everthread.commands.context import CommandResult
 from everthread.concurrency import cancel_tasks
-from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
-from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
-from everthread.domain.text_format import format_call, pluralize
+from everthread.domain.errors import EverthreadError, NobodyToAsk, NotApproved, PlatformError
+from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef
+from everthread.domain.text_format import pluralize, shorten
 from everthread.gateway.access import Access
 from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.message_split import split_for
@@ -35,11 +35,8 @@ log = logging.getLogger("everthread.gateway")
 CODE_CHARS = 4
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 CLOSE_S_MAX = 10.0
+_ANSWER_COLUMNS_MAX = 200
 
-NOT_HERE = (
-    "this call needs approval, and there is nobody to ask here; tell the user that the operator can allow the tool in "
-    "the settings (tools.allow)"
-)
 NOT_YOU = (
     "this call needs approval, and this user may not approve it; tell them that the operator decides who may "
     "(gateway.approvals)"
@@ -81,8 +78,11 @@ class Approvals:
     def of_turn(self, user: Callable[[], str]) -> Approve:
         """Return a function that asks about a call of one turn. `user` names the asking user."""
 
-        async def approve(call: ToolCall, ref: SessionRef) -> bool:
-            return await self._ask(call, ref, user())
+        async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
+            if request.refusal:
+                await self._tell(request, ref)
+                return False
+            return await self._ask(request, ref, user())
 
         return approve
 
@@ -108,18 +108,27 @@ class Approvals:
         """Stop editing answered questions."""
         await cancel_tasks(self._closing)
 
-    async def _ask(self, call: ToolCall, ref: SessionRef, user: str) -> bool:
-        key = ref.key
+    async def _tell(self, request: ApprovalRequest, ref: SessionRef) -> None:
+        """Send the reason why a call is refused without a question."""
+        if ref.key.platform in self._platforms:
+            now = self._clock.now()
+            name = f"{QUESTION}{ref.session_id}-{self._new_code()}-{now:.3f}"
+            reply = Reply(name, ref.key, ref.session_id, ref.owner, request.refusal, ReplyState.READY, now)
+            self._outbox.put(await self._store.write(lambda uow: _put_question(uow, reply)))
+
+    async def _ask(self, request: ApprovalRequest, ref: SessionRef, user: str) -> bool:
+        key, call = ref.key, request.call
         platform = self._platforms.get(key.platform)
         if platform is None or not user:
-            raise NotApproved(NOT_HERE)
+            raise NobodyToAsk
         if not self._access.may_approve(key.platform, user, ref.owner):
             raise NotApproved(NOT_YOU)
-        code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
-        described = format_call(call.name, call.arguments)
-        asked = f"May I do this?\n{_fence(described)}"
+        code, time = self._new_code(), _time(self._wait_s)
+        # In a code block, so that no Markdown in the call or in a tool's description is rendered.
+        asked = f"May I do this?\n{_fence(request.description)}"
         text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
-        question = _Question(code, user, described, asyncio.get_running_loop().create_future())
+        short = shorten(request.text, _ANSWER_COLUMNS_MAX)
+        question = _Question(code, user, short, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
         outcome = "This question is closed."
         self._open[key] = question
@@ -142,6 +151,9 @@ class Approvals:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
         return yes
+
+    def _new_code(self) -> str:
+        return "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS))
 
     async def _close(self, platform: Platform, name: str, text: str) -> None:
         """Withhold a question that was not sent; edit one that was to show the result, without buttons."""

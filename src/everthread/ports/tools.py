@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from everthread.domain.model import SessionRef
 from everthread.domain.rights import Rights
+from everthread.domain.tool_definition import ToolDefinition
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import ToolSchema
 
@@ -48,10 +49,19 @@ class Tool(Struct, frozen=True):
     """Resumes an interrupted call when it is run again after a crash with the same turn and call id. The results of
     other interrupted tools are reported as unknown.
     """
-
+    definition: ToolDefinition | None = None
+    """The definition by a server that may change it. Approval pins it, and a changed tool needs approval again."""
     source: str = ""
     """The provider of the tool, for rights: `builtin`, `mcp:SERVER`, `memory:PROVIDER`; empty for plugins."""
 
     @property
     def name(self) -> str:
         return self.schema.name
+
+
+class ServerReport(Struct, frozen=True):
+    """The result of starting the configured MCP servers."""
+
+    problems: Mapping[str, str]
+    """The problem of each server that can't be used, completely or in part."""
+    tools: tuple[Tool, ...]

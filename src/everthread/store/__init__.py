@@ -21,5 +21,6 @@ incidents: errors that `doctor` reports.
 error_details: full texts of log records.
 schedules: scheduled tasks.
 pairings, api_keys: access.
+tool_pins: definitions of MCP tools that the user approved.
 erasure, archive: forgetting, import and pruning.
 """

@@ -419,6 +419,16 @@ TABLES: tuple[TextTable, ...] = (
         exempt={"key": KEY, "owner": OWNER, "model": NAME},
         on_owner=("DELETE FROM chosen_models WHERE owner = ?",),
     ),
+    TextTable(
+        "tool_pins",
+        ("server", "tool"),
+        # The hashes stay, so that a change of the tool is still noticed.
+        {"definition": SetColumns("definition = '{}'")},
+        {**_exempt(NAME, "server", "tool"), **_exempt(HASH, "identity", "digest")},
+        owner_condition=OwnerCondition.BY_ANYBODY,
+        kept_with_session={"definition": "the text of an MCP server, which belongs to no session"},
+        on_owner=("UPDATE tool_pins SET definition = '{}' WHERE ? <> ''",),
+    ),
     # Tables without a person's words.
     TextTable(
         "reviews",

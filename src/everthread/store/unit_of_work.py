@@ -37,6 +37,7 @@ from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import Sessions
 from everthread.store.slots import Slots
 from everthread.store.spend import Spend
+from everthread.store.tool_pins import ToolPins
 from everthread.store.turns import Turns
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class UnitOfWork:
         self.access = Access(database)
         self.api_keys = ApiKeys(database)
         self.schedules = Schedules(database)
+        self.tool_pins = ToolPins(database)
 
     def leave_event_loop(self) -> None:
         """Leave the event loop's thread before more than a few short rows are written.

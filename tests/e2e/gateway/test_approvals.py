@@ -354,6 +354,48 @@ async def test_code_in_a_call_is_fenced(tmp_path: Path) -> None:
         assert lines[1] == lines[3] == "`````"
 
 
+async def test_a_call_can_not_disguise_itself_with_bidi_overrides(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+
+    def sly(request: Any) -> Say:
+        if request.messages[-1].role == "tool":
+            return Say("Done.")
+        return Say("", (ToolCall("c1", "wipe", '{"what": "\u202efdp.exe\u200b", "to": "a\\nb\u2066"}'),))
+
+    async with (
+        ModelServer(sly) as model,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
+    ):
+        platform.say("wipe")
+        await asked(fixture)
+        shown = question(fixture)
+        assert r'"what": "\u202efdp.exe\u200b"' in shown
+        assert "  | b\\u2066\n" in shown
+        assert shown.replace("\n", "").isprintable()
+
+
+async def test_a_call_too_large_to_be_read_is_refused_and_the_user_is_told(tmp_path: Path) -> None:
+    wipe, platform = Wipe(), FakePlatform(buttons=True)
+
+    def huge(request: Any) -> Say:
+        last = request.messages[-1]
+        if last.role == "tool":
+            return Say(f"It came to: {last.content}")
+        return Say("", (ToolCall("c1", "wipe", '{"what": "' + "line\\n" * 40 + '"}'),))
+
+    async with (
+        ModelServer(huge) as model,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)),
+    ):
+        platform.say("wipe")
+        await until(lambda: len(platform.texts()) == 2)
+        told, answer = platform.texts()
+        assert told.startswith("wipe was refused: the call has 43 lines and ")
+        assert "at most 40 lines and 3,000 characters (tools.approval_lines, tools.approval_chars)." in told
+        assert answer.startswith("It came to: Error: the call has 43 lines")
+        assert not wipe.wiped
+
+
 async def test_a_retried_turn_belongs_to_the_user_who_retried_it(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (

@@ -17,7 +17,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, CoreFixture, until
 
 from everthread.agent.delegation import Delegation
-from everthread.agent.events import ToolBegan
+from everthread.agent.events import ApprovalRequest, ToolBegan
 from everthread.agent.store_retry import StoreRetries
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.tools.session_tools import SessionTools
@@ -121,8 +121,8 @@ async def test_the_model_is_not_called_again_after_a_boundary(
 async def test_no_question_is_asked_after_a_boundary(tmp_path: Path) -> None:
     asked: list[ToolCall] = []
 
-    async def approve(call: ToolCall, ref: SessionRef) -> bool:
-        asked.append(call)
+    async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
+        asked.append(request.call)
         return True
 
     async with Elsewhere(tmp_path, FakeModel([[LOOK, AXE], "done"])) as core:
@@ -137,8 +137,8 @@ async def test_questions_of_parallel_calls_are_asked_one_after_another_until_a_b
     asked: list[ToolCall] = []
     async with Elsewhere(tmp_path, FakeModel([calls, "done"])) as core:
 
-        async def approve(call: ToolCall, ref: SessionRef) -> bool:
-            asked.append(call)
+        async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
+            asked.append(request.call)
             if len(asked) == 2:
                 await core.leave()
             return False
@@ -152,7 +152,7 @@ async def test_questions_of_parallel_calls_are_asked_one_after_another_until_a_b
 async def test_an_approved_call_is_not_run_after_a_boundary(tmp_path: Path) -> None:
     async with Elsewhere(tmp_path, FakeModel([AXE, "done"])) as core:
 
-        async def approve(call: ToolCall, ref: SessionRef) -> bool:
+        async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
             await core.leave()
             return True
 

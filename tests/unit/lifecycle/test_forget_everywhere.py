@@ -48,6 +48,7 @@ from everthread.store.failed_updates import FailedUpdate
 from everthread.store.incidents import Incident
 from everthread.store.sql import to_json
 from everthread.store.text_registry import TABLES, FileMethod, Indexed
+from everthread.store.tool_pins import ToolPin
 
 WORD = "zanzibarquux"
 FACTS = (f"{WORD} opens it", f'the "{WORD}" key', f"{WORD} \\ 日本", f"first\n{WORD} line", f"Straße {WORD}")
@@ -166,6 +167,10 @@ class UsedHome:
         update = FailedUpdate("telegram", "bot", "", "42", self.owner, content, "KeyError", 1, 1.0, 2.0)
         await self.store.write(lambda uow: uow.failed_updates.add(update))
 
+    async def tool_pin(self) -> None:
+        pin = ToolPin("files", "read", "identity", "digest", to_json({"description": self.text()}), 1.0)
+        await self.store.write(lambda uow: uow.tool_pins.put(pin))
+
     async def attachments(self) -> None:
         for number, name in enumerate(("plain.txt", f"{self.fact if self.fact.isascii() else 0}.txt")):
             path = f"telegram/1-{number}-{safe_file_name(name)}"
@@ -227,7 +232,7 @@ class UsedHome:
         return [
             *(self.turn, self.branch, self.compression, self.rewind, self.title, self.prefix, self.delegation),
             *(self.notes, self.skills, self.schedule, self.inbox, self.attachments, self.outbox, self.errors),
-            *(self.access, self.logs, self.failed_update),
+            *(self.access, self.logs, self.failed_update, self.tool_pin),
         ]
 
     async def forget(self) -> None:

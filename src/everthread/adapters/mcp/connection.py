@@ -185,10 +185,11 @@ class McpConnection:
                 break
         listed: list[ListedTool] = []
         for name, tool in sorted(found.items()):
-            if len(msgspec.json.encode(tool.input_schema)) > SCHEMA_BYTES_MAX:
+            described = _listed_tool(tool)
+            if len(msgspec.json.encode((described.parameters, described.annotations))) > SCHEMA_BYTES_MAX:
                 self._left_out.append(f"the schema of {one_line(name, 64)} is over {SCHEMA_BYTES_MAX // 1024} KB")
             else:
-                listed.append(_listed_tool(tool))
+                listed.append(described)
         if cursor or len(listed) > TOOLS_MAX:
             self._left_out.append(f"only its first {min(len(listed), TOOLS_MAX):,} tools are used")
         return ToolList(tuple(listed[:TOOLS_MAX]), tuple(self._left_out))
@@ -393,11 +394,5 @@ def _listed_tool(tool: Tool) -> ListedTool:
     description = (tool.description or tool.title or "").strip()
     if len(description) > DESCRIPTION_CHARS_MAX:
         description = description[: DESCRIPTION_CHARS_MAX - 1] + "…"
-    hints = tool.annotations
-    return ListedTool(
-        tool.name,
-        description,
-        tool.input_schema,
-        read_only=hints is not None and hints.read_only_hint is True,
-        idempotent=hints is not None and hints.idempotent_hint is True,
-    )
+    annotations = tool.annotations.model_dump(mode="json", by_alias=True, exclude_none=True) if tool.annotations else {}
+    return ListedTool(tool.name, description, tool.input_schema, annotations)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everthread.adapters.mcp.text import one_line
-from everthread.adapters.mcp.tools import ServerUnavailable, ToolList
+from everthread.adapters.mcp.tools import ListedTool, ServerUnavailable, ToolList
 from everthread.config.schema import McpServer
 from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker
@@ -45,6 +45,9 @@ class McpServerClient:
         self._breaker = CircuitBreaker()
         self._has_announced = False
         """The server has announced a change of its tools."""
+        self._must_list = False
+        """The server has announced a change, and no call has listed the tools since."""
+        self._listing_lock = asyncio.Lock()
         self._closed = False
 
     @property
@@ -77,6 +80,7 @@ class McpServerClient:
             async with asyncio.timeout(wait_s if wait_s < open_s else None):
                 listing = await connection.wait_opened()
             if must_list:
+                self._must_list = False
                 async with asyncio.timeout(wait_s):
                     listing = await connection.list_again()
             must_list = False
@@ -87,18 +91,42 @@ class McpServerClient:
                 self._back_off()
         finally:
             self._has_announced |= must_list
+            self._must_list |= must_list
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """Call a tool. Raises `ToolFailed`. Cancelling the call does not affect the server."""
+    async def call(self, tool: ListedTool, arguments: Mapping[str, Any]) -> str:
+        """Call a tool. Raises `ToolFailed`, also if the server no longer lists the tool as the caller knows it.
+        Cancelling the call does not affect the server.
+        """
         bound_s = self.settings.timeout_s
         try:
             connection = await self._ready_connection()
             async with asyncio.timeout(bound_s):
-                return await connection.call(tool, arguments)
+                await self._check_unchanged(connection, tool)
+                return await connection.call(tool.name, arguments)
         except TimeoutError:
             raise ToolFailed(f"the MCP server {self.name} has not answered within {bound_s:g} s") from None
         except ServerUnavailable as error:
             raise ToolFailed(f"the MCP server {self.name} is not running: {error}; the rest works") from error
+
+    async def _check_unchanged(self, connection: McpConnection, tool: ListedTool) -> None:
+        """Raise `ToolFailed` if the tool has changed since it was listed: what was approved was another tool."""
+        if self.settings.trust:
+            return
+        async with self._listing_lock:
+            if self._must_list:
+                # Cleared before the request, so that a change during the response is not missed.
+                self._must_list = False
+                try:
+                    await connection.list_again()
+                except BaseException:
+                    self._must_list = True
+                    raise
+        listing = connection.listing
+        if listing is None or tool not in listing.tools:
+            raise ToolFailed(
+                f"the MCP server {self.name} has changed or removed {one_line(tool.name, 64)} since this turn began, "
+                "so it was not called; its new form is available in the next turn"
+            )
 
     async def close(self) -> None:
         self._closed = True
@@ -143,4 +171,4 @@ class McpServerClient:
         return self._breaker.is_open(self._clock.elapsed())
 
     def _note_change(self) -> None:
-        self._has_announced = True
+        self._has_announced = self._must_list = True

@@ -7,16 +7,20 @@ about a second to import; `start` does that in a thread, and only if a server is
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from everthread.adapters.mcp.server import McpServerClient
 from everthread.adapters.mcp.tools import ListedTool, exposed_names
 from everthread.concurrency import in_daemon_thread
 from everthread.config.schema import McpServer
 from everthread.domain.rights import MCP_SOURCE
+from everthread.domain.tool_definition import DefinitionText, ToolDefinition
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -95,11 +99,11 @@ class McpServers:
         """
         bound_s = timeout_s if open_s is None else open_s
         await asyncio.gather(*(server.refresh(timeout_s, bound_s) for server in self._servers))
-        before = [tool.schema for tool in self._tools]
+        before = [(tool.schema, tool.definition) for tool in self._tools]
         listed = [(server, tool) for server in self._servers for tool in server.listing.tools]
-        names = exposed_names((server.name, tool.name) for server, tool in listed)
+        names = exposed_names(((server.name, tool.name) for server, tool in listed), self._configured)
         self._tools = tuple(_tool(names[server.name, tool.name], server, tool) for server, tool in listed)
-        return before != [tool.schema for tool in self._tools]
+        return before != [(tool.schema, tool.definition) for tool in self._tools]
 
     async def aclose(self) -> None:
         """Close every connection and child process, within a few seconds."""
@@ -135,15 +139,34 @@ def _config_problem(server: McpServer) -> str:
 
 
 def _tool(name: str, server: McpServerClient, listed: ListedTool) -> Tool:
-    async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        return await server.call(listed.name, arguments)
+    """Return the tool. Only the settings decide if it needs approval: annotations are claims of the server."""
+    settings = server.settings
 
+    async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        return await server.call(listed, arguments)
+
+    text = DefinitionText(listed.description, listed.parameters, listed.annotations)
+    is_read_only = listed.name in settings.read_only
     return Tool(
         ToolSchema(name, listed.description, listed.parameters),
         run,
-        parallel=listed.read_only or listed.idempotent,
-        dangerous=not (server.settings.trust or listed.read_only),
+        # Calls that the server wrongly calls harmless could interfere when they run at the same time.
+        parallel=is_read_only or (settings.trust and _claims_to_be_harmless(listed)),
+        dangerous=not (settings.trust or is_read_only),
         # Reconnecting and calling have a limit each, whose messages name the server: let them expire first.
-        timeout_s=2 * server.settings.timeout_s + _GRACE_S,
+        timeout_s=2 * settings.timeout_s + _GRACE_S,
         source=f"{MCP_SOURCE}{server.name}",
+        definition=None
+        if settings.trust
+        else ToolDefinition.of(server.name, server_identity(settings), listed.name, text),
     )
+
+
+def _claims_to_be_harmless(listed: ListedTool) -> bool:
+    return any(listed.annotations.get(hint) is True for hint in ("readOnlyHint", "idempotentHint"))
+
+
+def server_identity(server: McpServer) -> str:
+    """Return a hash of the program or address of a server. It shows none of them: they may contain keys."""
+    identity = (server.command, server.args, str(server.cwd or ""), server.url)
+    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()

@@ -25,8 +25,8 @@ class ListedTool(Struct, frozen=True):
     name: str
     description: str
     parameters: Mapping[str, Any]
-    read_only: bool
-    idempotent: bool
+    annotations: Mapping[str, Any]
+    """What the server says about the tool, such as `readOnlyHint`. It may lie."""
 
 
 class ToolList(Struct, frozen=True):
@@ -36,18 +36,29 @@ class ToolList(Struct, frozen=True):
     """Reasons why some tools are left out."""
 
 
-def exposed_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+def exposed_names(tools: Iterable[tuple[str, str]], servers: Iterable[str] = ()) -> dict[tuple[str, str], str]:
     """Name each (server, tool). A name that is too long or ambiguous ends in a hash of the full name.
 
     All tools that share a name get the hash, so an approved name or one in a prompt never comes to mean the tool of
-    another server. The same tools have the same names in every process.
+    another server. So does a tool whose name begins like those of another one of `servers`, even while that server is
+    unavailable and lists no tool. The same tools have the same names in every process.
     """
     full = {tool: "__".join(("mcp", *(_INVALID.sub("_", part) for part in tool))) for tool in tools}
-    names = {tool: name if len(name) <= NAME_CHARS_MAX else _with_suffix(tool, name) for tool, name in full.items()}
+    prefixes = {server: f"mcp__{_INVALID.sub('_', server)}__" for server in servers}
+    names = {
+        tool: _with_suffix(tool, name) if len(name) > NAME_CHARS_MAX or _intrudes(tool[0], name, prefixes) else name
+        for tool, name in full.items()
+    }
     # Repeated, because a name with a suffix may equal the name of another tool.
     while ambiguous := _ambiguous(names, full):
         names |= {tool: _with_suffix(tool, full[tool]) for tool in ambiguous}
     return names
+
+
+def _intrudes(server: str, name: str, prefixes: Mapping[str, str]) -> bool:
+    """Return True if the name begins like those of another server whose names are as long or longer."""
+    own = len(prefixes.get(server, ""))
+    return any(name.startswith(prefix) and len(prefix) >= own for other, prefix in prefixes.items() if other != server)
 
 
 def _ambiguous(names: Mapping[tuple[str, str], str], full: Mapping[tuple[str, str], str]) -> list[tuple[str, str]]:

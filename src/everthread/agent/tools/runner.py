@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
+from everthread.agent.events import ApprovalRequest, Approve, Listen, ToolBegan, ToolEnded
+from everthread.agent.tools.approval import ApprovalRules
 from everthread.agent.transcript import result
 from everthread.agent.turn_guard import TurnGuard
-from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
+from everthread.domain.errors import BadInput, EverthreadError, StoreError
 from everthread.domain.model import Message, Role, SessionRef, Thought, ToolCall, ToolState
 from everthread.domain.rights import Rights
 from everthread.lifecycle import Lifecycle
@@ -133,6 +134,7 @@ class ToolRunner(Struct, frozen=True):
     hooks: HookRunner
     allowed: Collection[str] = ()
     """Names of dangerous tools that need no approval."""
+    approval: ApprovalRules = ApprovalRules()
 
     async def run(
         self,
@@ -148,11 +150,11 @@ class ToolRunner(Struct, frozen=True):
         """Append a result for each call to `done` as it arrives. Adjacent calls of parallel tools run concurrently."""
         one_question = asyncio.Lock()
 
-        async def ask(call: ToolCall, ref: SessionRef) -> bool:
+        async def ask(request: ApprovalRequest, ref: SessionRef) -> bool:
             # One question at a time, so that none is asked after the check is out of date.
             async with one_question:
                 await guard.check()
-                return await approve(call, ref)
+                return await approve(request, ref)
 
         async def one(call: ToolCall) -> None:
             done.append(result(call, await self._one(toolbox, call, answer.thought, guard, rights, listen, ask)))
@@ -217,13 +219,9 @@ class ToolRunner(Struct, frozen=True):
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
-        if tool.dangerous and tool.name not in self.allowed:
-            try:
-                approved = await approve(call, claim.ref)
-            except NotApproved as error:
-                return f"Error: {error}"
-            if not approved:
-                return "Error: this call was not approved by the user; do not try it again unasked"
+        asks = tool.dangerous and tool.name not in self.allowed
+        if refusal := await self.approval.refusal(tool, call, arguments, claim.ref, approve, asks=asks):
+            return f"Error: {refusal}"
         # Checks the turn's slot, also after the answer to a question.
         allowed = await guard.permit(
             lambda: self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from everthread.agent.events import ApprovalRequest
 from everthread.cli.view import ChatView
-from everthread.domain.model import SessionRef, ToolCall
-from everthread.domain.text_format import format_call
+from everthread.domain.errors import NobodyToAsk
+from everthread.domain.model import SessionRef
 
 _ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")
@@ -24,11 +25,14 @@ class ApprovalPrompt:
         self._question: asyncio.Future[bool] | None = None
         self._lock = asyncio.Lock()
 
-    async def approve(self, call: ToolCall, ref: SessionRef) -> bool:
-        description = format_call(call.name, call.arguments)
+    async def approve(self, request: ApprovalRequest, ref: SessionRef) -> bool:
+        if request.refusal:
+            self._view.show_notice(request.refusal)
+            return False
+        description = request.description
         if not self._is_open:
             self._view.show_notice(f"Denied, because no user can approve it: {description}")
-            return False
+            raise NobodyToAsk
         async with self._lock:
             self._question = asyncio.get_running_loop().create_future()
             try:

@@ -107,6 +107,23 @@ def wrap_text(text: str, columns: int) -> str:
     return "\n".join(line for long in text.split("\n") for line in _wrap_line(long, columns))
 
 
+def wrap_exactly(text: str, columns: int) -> str:
+    """Cut lines at the width of the terminal. Unlike `wrap_text`, keep every space, as in a call to approve."""
+    return "\n".join(row for line in text.split("\n") for row in _rows(line, max(columns - 1, 10)))
+
+
+def _rows(line: str, columns: int) -> list[str]:
+    rows, used = [""], 0
+    for char in line:
+        wide = get_cwidth(char)
+        if used + wide > columns:
+            rows.append("")
+            used = 0
+        rows[-1] += char
+        used += wide
+    return rows
+
+
 def _wrap_line(line: str, columns: int) -> list[str]:
     if len(line) < columns:
         return [line]

@@ -17,7 +17,7 @@ from everthread.cli.status_line import Status, status_line
 from everthread.cli.stdin import InputText
 from everthread.cli.terminal.input_area import InputArea
 from everthread.cli.terminal.styles import TextStyle
-from everthread.cli.terminal.text import wrap_text
+from everthread.cli.terminal.text import wrap_exactly, wrap_text
 from everthread.cli.terminal.turn_view import TurnView
 from everthread.cli.view import ChatViewHost
 from everthread.concurrency import in_daemon_thread
@@ -124,7 +124,8 @@ class TerminalView:
         self._print(self._style.bad(self._wrap(text)) + "\n")
 
     def show_question(self, question: str) -> None:
-        self._print(self._style.bold(self._wrap(question)) + "\n")
+        exact = wrap_exactly(strip_control_chars(question), self._columns)
+        self._print(self._style.bold(exact) + "\n")
         self._input.prefix = _QUESTION
 
     def show_prompt(self) -> None:

@@ -11,7 +11,7 @@ from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME
 
-from everthread.agent.events import ToolEnded
+from everthread.agent.events import ApprovalRequest, ToolEnded
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText, parse
 from everthread.agent.tools.skills import skill_tools
@@ -45,7 +45,7 @@ class SkillsFixture(AgentFixture):
         return [event.result for event in self.heard if isinstance(event, ToolEnded)]
 
 
-async def yes(call: ToolCall, ref: SessionRef) -> bool:
+async def yes(request: ApprovalRequest, ref: SessionRef) -> bool:
     return True
 
 
@@ -111,7 +111,7 @@ async def test_a_skill_is_written_only_with_approval(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
     async with SkillsFixture(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
         await core.ask("remember how tea is made")
-        assert "not approved" in core.model.sent()
+        assert "needs approval, and there is nobody to ask here" in core.model.sent()
         assert not (tmp_path / "skills/tea").exists()
         core.approve = yes
         await core.ask("do it")

@@ -57,6 +57,29 @@ def test_without_a_terminal_dangerous_tools_are_denied(home: Home) -> None:
     assert not (home.path / "wiped").exists()
 
 
+def test_a_call_is_shown_in_full_with_its_invisible_characters(home: Home) -> None:
+    script = "ls\n" + " " * 300 + "rm -rf ~\u202e"
+    home.set_script(lines=[{"tool": "wipe", "arguments": {"script": script, "z": "x" * 2_000}}, "done with it"])
+    with home.terminal() as terminal:
+        terminal.type("wipe it\n")
+        terminal.expect(r'"script":\n  \| ls\n  \|  {300}rm -rf ~\\u202e\n"z": "x{2000}"\nAllow this\? \[y/N\] ')
+        terminal.type("n\n")
+        terminal.expect("done with it")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+
+
+def test_a_call_too_large_to_be_read_is_refused_and_the_user_is_told(home: Home) -> None:
+    home.set_script(lines=[{"tool": "wipe", "arguments": {"z": "x" * 3_000}}, "as you like"])
+    with home.terminal() as terminal:
+        terminal.type("wipe it\n")
+        terminal.expect(r"wipe was refused: the call has 2 lines and 3,0\d\d characters")
+        terminal.expect("as you like")
+        terminal.type(CTRL_D)
+        assert terminal.ended() == 0
+    assert not (home.path / "wiped").exists()
+
+
 def test_a_dangerous_tool_needs_approval_on_a_full_terminal(home: Home, open_screen: OpenScreen) -> None:
     home.set_script(lines=[{"tool": "wipe", "arguments": {"what": "all"}}, "As you like."])
     with open_screen() as screen:

@@ -46,3 +46,13 @@ def test_a_tool_that_imitates_a_generated_name_gets_a_unique_one() -> None:
     names = exposed_names([mimic, one, other])
     assert len(set(names.values())) == 3
     assert names[other] == exposed_names([one, other])[other]
+
+
+def test_a_tool_can_not_take_the_names_of_another_server_even_if_that_is_unavailable() -> None:
+    servers = ("a", "a__b", "my files", "my_files")
+    names = exposed_names([("a", "b__c"), ("a", "d"), ("a__b", "d"), ("my files", "x"), ("my_files", "y")], servers)
+    assert names["a", "d"] == "mcp__a__d"
+    assert names["a__b", "d"] == "mcp__a__b__d"
+    for tool, shared in ((("a", "b__c"), "mcp__a__b__"), (("my files", "x"), "mcp__my_files__x")):
+        assert names[tool].startswith(shared)
+        assert names[tool] not in ("mcp__a__b__c", "mcp__my_files__x")

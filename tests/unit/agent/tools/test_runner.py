@@ -12,7 +12,7 @@ from tests.agent_runtime import AgentFixture, says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, TELEGRAM
 
-from everthread.agent.events import ToolBegan
+from everthread.agent.events import ApprovalRequest, ToolBegan
 from everthread.domain.errors import (
     BadKey,
     ToolFailed,
@@ -99,7 +99,7 @@ async def test_only_concurrency_safe_calls_run_together(tmp_path: Path) -> None:
         (ToolCall("c", "broken", "{}"), "RuntimeError('no screws left')"),
         (ToolCall("c", "failing", "{}"), "Error: the door is locked"),
         (ToolCall("c", "dumb", "{}"), "answered with int, not text"),
-        (ToolCall("c", "axe", "{}"), "not approved"),
+        (ToolCall("c", "axe", "{}"), "needs approval, and there is nobody to ask here"),
     ],
     ids=["unknown", "bad json", "no object", "huge", "slow", "raises", "fails", "no text", "dangerous"],
 )
@@ -137,8 +137,8 @@ async def test_a_dangerous_tool_runs_once_it_is_approved_or_allowed(tmp_path: Pa
     async with AgentFixture(tmp_path, FakeModel([call, "done"]), tools=(axe,)) as core:
         asked: list[ToolCall] = []
 
-        async def approve(call: ToolCall, ref: SessionRef) -> bool:
-            asked.append(call)
+        async def approve(request: ApprovalRequest, ref: SessionRef) -> bool:
+            asked.append(request.call)
             return True
 
         core.approve = approve

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from everthread.cli.terminal.text import Span, format_line, wrap_spans, wrap_text
+from everthread.cli.terminal.text import Span, format_line, wrap_exactly, wrap_spans, wrap_text
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,10 @@ def test_a_line_has_its_codes_and_no_trailing_blanks() -> None:
     line = [Span("bold", ("1",)), Span(" red ", ("31",)), Span("  ", ("4",))]
     assert format_line(line, colour=True) == "\x1b[1mbold\x1b[0m\x1b[31m red\x1b[0m"
     assert format_line(line, colour=False) == "\x1b[1mbold\x1b[0m red"
+
+
+@given(st.text(alphabet="a \n日", max_size=200), st.integers(11, 40))
+def test_a_call_to_approve_loses_no_space_when_its_lines_are_cut(text: str, columns: int) -> None:
+    rows = wrap_exactly(text, columns).split("\n")
+    assert all(get_cwidth(row) < columns for row in rows)
+    assert "".join(rows) == text.replace("\n", "")

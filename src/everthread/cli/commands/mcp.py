@@ -1,0 +1,96 @@
+"""`everthread mcp`: see and remove the approvals of MCP tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.errors import NotFound
+from everthread.domain.text_format import local_time, one_line, pluralize
+
+if TYPE_CHECKING:
+    from everthread.store.tool_pins import ToolPin
+
+
+@click.group()
+def mcp() -> None:
+    """See and remove the approvals of MCP tools.
+
+    A tool of an MCP server is pinned when you first approve it: its name, description, parameters and annotations, and
+    the server's program or URL. A tool that differs from its pin needs approval again. `everthread doctor` lists the
+    tools that have changed.
+
+    \b
+    Examples:
+      everthread mcp pins
+      everthread mcp pins files --json
+      everthread mcp unpin files read_file
+    """
+
+
+@mcp.command()
+@click.argument("server", default="")
+@common_options
+def pins(cli: CliContext, server: str, as_json: bool) -> None:
+    """List pinned tools, of all servers or of SERVER. With --json, also what was approved.
+
+    \b
+    Examples:
+      everthread mcp pins
+      everthread mcp pins files
+      everthread mcp pins --json | jq -r '.[] | select(.tool == "read_file").description'
+    """
+    known = cli.read(lambda runtime: runtime.store.read(lambda uow: uow.tool_pins.all()), default=())
+    found = [pin for pin in known if server in ("", pin.server)]
+    if server and not found:
+        raise NotFound(f"no pinned tool of a server {server[:100]!r}; `mcp pins` lists all")
+    rows = [(one_line(pin.server), one_line(pin.tool), local_time(pin.at)) for pin in found]
+    text = table(
+        ("SERVER", "TOOL", "PINNED"), rows, empty="No pinned tools. A tool is pinned at its first approved call."
+    )
+    render(Result([_as_json(pin) for pin in found], text), as_json)
+
+
+@mcp.command()
+@click.argument("server")
+@click.argument("tool", default="")
+@common_options
+def unpin(cli: CliContext, server: str, tool: str, as_json: bool) -> None:
+    """Remove the pin of TOOL, or all pins of SERVER.
+
+    The next use pins the tool as it is then: after you approve the call, or without a question if the tool is in
+    `read_only` or in `tools.allow`. Check a changed tool with `everthread doctor` first.
+
+    \b
+    Examples:
+      everthread mcp unpin files read_file
+      everthread mcp unpin files --json
+    """
+
+    async def remove(runtime: CliRuntime) -> tuple[ToolPin, ...]:
+        return await runtime.store.write(lambda uow: uow.tool_pins.remove(server, tool))
+
+    removed = cli.write_if_exists(remove, default=())
+    if not removed:
+        what = f"tool {tool[:100]!r}" if tool else "pinned tool"
+        raise NotFound(f"no {what} of a server {server[:100]!r}; `mcp pins` lists all pins")
+    names = ", ".join(one_line(pin.tool) for pin in removed)
+    text = f"Removed {pluralize(len(removed), 'pin')} of {one_line(server)}: {names}."
+    render(Result({"server": server, "tools": [pin.tool for pin in removed]}, text), as_json)
+
+
+def _as_json(pin: ToolPin) -> dict[str, Any]:
+    from everthread.domain.tool_definition import DefinitionText
+
+    text = DefinitionText.decode(pin.definition)
+    return {
+        "server": pin.server,
+        "tool": pin.tool,
+        "at": iso_time(pin.at),
+        "description": text.description,
+        "parameters": text.parameters,
+        "annotations": text.annotations,
+    }
