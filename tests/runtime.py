@@ -30,6 +30,7 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
 )
+from everthread.domain.quota import Quotas
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange
 from everthread.lifecycle.forget import is_forgotten
@@ -288,6 +289,7 @@ class CoreFixture:
         settings: dict[str, dict[str, Any]] | None = None,
         hook_s_max: float = 1.0,
         review_every: int = 0,
+        quotas: Quotas | None = None,
     ) -> None:
         self.path = folder / "everthread.db"
         self.clock = MovableClock()
@@ -300,6 +302,7 @@ class CoreFixture:
         self._settings = settings
         self._hook_s_max = hook_s_max
         self._review_every = review_every
+        self._quotas = quotas
 
     def note_files(self, folder_of: Callable[[str], Path]) -> NoteFiles:
         """Make the note files of this process, wired as the runtime wires them."""
@@ -324,6 +327,7 @@ class CoreFixture:
             policies=self._policies,
             hooks=plugin_hooks.implemented_hooks(manager),
             review_every=self._review_every,
+            quotas=self._quotas,
         )
         self.lanes = LocalLanes(self.store, self.clock, self.holder, poll_s=0.01)
         self.memory = MemoryManager(

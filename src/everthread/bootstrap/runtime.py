@@ -166,6 +166,7 @@ class Runtime(Inspection):
             home_files=self._home_files,
             sync_notes=self.sync_notes,
             forget_skills=lambda sessions: self.skills.forget(sessions),
+            quotas=self.settings.quotas,
         )
         self.memory = MemoryManager(
             self.providers,

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from everthread.domain.errors import BadConfig
+from everthread.domain.quota import Quotas
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Price
 
@@ -64,6 +65,7 @@ BASE_URLS = {"OPENAI_BASE_URL": "openai", "ANTHROPIC_BASE_URL": "anthropic", "OL
 DAY_S = 86_400
 MINUTES_MAX = 525_600
 USD_MAX = 1_000_000
+QUOTA_BYTES_MAX = 10**15
 
 
 class ProviderSettings(Struct, frozen=True):
@@ -353,6 +355,20 @@ class HttpSettings(Struct, frozen=True):
             return False
 
 
+class QuotaSettings(Struct, frozen=True):
+    """Quotas of each person except you. 0 allows nothing of it."""
+
+    sessions: Annotated[int, Setting("conversations; continuations of long ones do not count", 0, 10_000_000)] = 10_000
+    forks_per_day: Annotated[int, Setting("branches in 24 hours", 0, 1_000_000)] = 100
+    media_bytes: Annotated[int, Setting("bytes of attachments", 0, QUOTA_BYTES_MAX)] = 2_000_000_000
+    schedules: Annotated[
+        int, Setting("scheduled tasks that a person may ask for; `schedule.per_owner` applies as well", 0, 10_000)
+    ] = 20
+    stored_bytes: Annotated[
+        int, Setting("bytes of messages, tool calls and results in all conversations", 0, QUOTA_BYTES_MAX)
+    ] = 1_000_000_000
+
+
 class GatewaySettings(Struct, frozen=True):
     """The gateway: messaging platforms and the HTTP interface."""
 
@@ -404,6 +420,7 @@ class GatewaySettings(Struct, frozen=True):
             names=check_person,
         ),
     ] = field(default_factory=dict[str, tuple[str, ...]])
+    quotas: Annotated[QuotaSettings, Setting("see `[gateway.quotas]`")] = QuotaSettings()
     http: Annotated[HttpSettings, Setting("see `[gateway.http]`")] = HttpSettings()
     webhooks: Annotated[
         Mapping[str, WebhookSettings], Setting("see `[gateway.webhooks.NAME]`", names=check_platform)
@@ -612,6 +629,19 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
         guests = self.gateway.spend_per_day if owner != self.owner else None
         both = [limit for limit in (self.limits.spend_per_day, guests) if limit is not None]
         return min(both, default=None)
+
+    @property
+    def quotas(self) -> Quotas:
+        """The quotas of each person except the owner."""
+        quotas = self.gateway.quotas
+        return Quotas(
+            self.owner,
+            quotas.sessions,
+            quotas.forks_per_day,
+            quotas.media_bytes,
+            quotas.schedules,
+            quotas.stored_bytes,
+        )
 
     def secret(self, name: str) -> str | None:
         """Return the value of a variable from the environment or else from `.env`."""

@@ -38,6 +38,8 @@ EverthreadError
 │   ├── PlatformRefused      the platform rejects the request
 │   └── SendUncertain        the message may have been sent
 ├── BudgetExceeded           a spending limit is reached
+├── QuotaReached             a person has all that they may have: delete something, or ask the operator
+│   └── StorageQuotaReached  of bytes
 ├── TurnTooLong              a turn exceeds its maximum number of steps
 ├── NotCompressed            the conversation was not compressed
 ├── NotCondensed             the notes were not condensed
@@ -299,6 +301,14 @@ class SendUncertain(PlatformError):
 
 class BudgetExceeded(EverthreadError):
     """A spending limit is reached."""
+
+
+class QuotaReached(EverthreadError):
+    """A person has reached a quota."""
+
+
+class StorageQuotaReached(QuotaReached):
+    """A person has stored as many bytes as allowed."""
 
 
 class TurnTooLong(EverthreadError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -25,6 +26,15 @@ class Media(Struct, frozen=True, omit_defaults=True):
     """The local path of the file; while `handle` is set, the path to download it to."""
     words: str = ""
     """The transcript or text of the file, as far as known."""
+
+
+FILE_BYTES_MAX = 20_000_000
+"""Larger files are not fetched."""
+
+
+def reserved_bytes(media: Sequence[Media]) -> int:
+    """Return the bytes that the files of these attachments may take: as announced, or the largest size."""
+    return sum(min(FILE_BYTES_MAX if one.size is None else one.size, FILE_BYTES_MAX) for one in media if one.path)
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable, StoreError
-from everthread.domain.media import Media, safe_file_name
+from everthread.domain.media import FILE_BYTES_MAX, Media, reserved_bytes, safe_file_name
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import text_with_attachments
@@ -33,7 +33,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
-BYTES_MAX = 20_000_000
+BYTES_MAX = FILE_BYTES_MAX
 IN_MEMORY_BYTES_MAX = 3 * BYTES_MAX
 """Total size of the attachments that are being fetched at the same time, over all chats."""
 COUNT_MAX = 10
@@ -148,7 +148,7 @@ class AttachmentFetcher:
         return None
 
     async def _keep(self, media: Media, content: bytes) -> Media:
-        media = replace(media, handle="")
+        media = replace(media, handle="", size=len(content))
         try:
             await asyncio.to_thread(_write, self._folder / media.path, content)
         except OSError as error:
@@ -255,13 +255,14 @@ class AttachmentQueue:
         inbound, now = row.inbound, self._clock.now()
         # Only kind and path are stored: the words are part of the text.
         kept = tuple(Media(media.kind, path=media.path) for media in attachments.media if media.path)
+        media_bytes = reserved_bytes(attachments.media)
         notice = Reply(f"unheard-{row.id}", inbound.key, "", inbound.owner, attachments.notice, ReplyState.READY, now)
 
         def save(uow: UnitOfWork) -> tuple[bool, Reply | None]:
             # As it is stored now: a part of it may have been forgotten during the download.
             stored = uow.inbox.get(row.id)
             text = text_with_attachments(stored.inbound.text if stored else "", inbound.media, shown)
-            is_waiting = uow.inbox.unpack(row.id, text, kept)
+            is_waiting = uow.inbox.unpack(row.id, text, kept, media_bytes)
             return is_waiting, uow.outbox.put_reply(notice) if is_waiting and attachments.notice else None
 
         is_waiting, reply = await self._store.write(save)

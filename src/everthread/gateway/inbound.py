@@ -10,11 +10,11 @@ from secrets import token_hex
 import msgspec
 from msgspec.structs import replace
 
-from everthread.commands.context import CommandContext
+from everthread.commands.context import CommandContext, sentence
 from everthread.commands.registry import Command, ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
 from everthread.config.schema import PlatformAccount
 from everthread.domain.backoff import Backoff
-from everthread.domain.errors import BadInput, EverthreadError, StoreError
+from everthread.domain.errors import BadInput, EverthreadError, QuotaReached, StoreError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.domain.pairing import format_account
 from everthread.gateway.access import FOR_ADMINS, Access, RejectedSender, Sender
@@ -250,7 +250,12 @@ class InboundHandler:
             return
         inbound = Inbound(key, owner, text, update.account, update.update_id, is_command, update.user)
         inbound = replace(inbound, media=attachments.to_fetch, message_id=update.message_id)
-        row, is_new = await self._lifecycle.accept(inbound)
+        try:
+            row, is_new = await self._lifecycle.accept(inbound)
+        except QuotaReached as error:
+            self.rejected += 1
+            await self._reply(_reply_id("door", update), key, owner, sentence(error))
+            return
         self.accepted += is_new
         if not is_new and not is_retry:
             # An update that the platform repeats does not count against the sender's rate limit.

@@ -14,9 +14,10 @@ from functools import partial
 from everthread.agent.events import TurnEnded
 from everthread.agent.inbox_worker import InboxWorker
 from everthread.agent.turn_options import TurnOptions
+from everthread.commands.context import CommandResult, sentence
 from everthread.commands.registry import ParsedCommand, parse
 from everthread.concurrency import finish_tasks, wait_until_done
-from everthread.domain.errors import BadConfig, Busy, StoreError
+from everthread.domain.errors import BadConfig, Busy, QuotaReached, StoreError
 from everthread.domain.model import InboxRow, SessionKey, SessionRef, TurnStatus
 from everthread.domain.rights import Rights
 from everthread.gateway.approvals import Approvals
@@ -24,7 +25,7 @@ from everthread.gateway.attachments import AttachmentQueue
 from everthread.gateway.command_runner import BuildContext, CommandRunner, GatewayRuntime, skips_queue
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.streaming import LiveReply
-from everthread.gateway.turn_events import Subscriber, TurnEventRelay
+from everthread.gateway.turn_events import CommandAnswered, Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
 from everthread.log_context import log_fields, log_scope
 from everthread.store.unit_of_work import UnitOfWork
@@ -228,7 +229,11 @@ class Worker:
         if row.inbound.has_pending_media:
             await self._attachments.wait(row)
             return True
-        return await self._answer(lane)
+        try:
+            return await self._answer(lane)
+        except QuotaReached as error:
+            await self._refuse(lane, row, error)
+            return True
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
@@ -317,6 +322,17 @@ class Worker:
         if (subscriber := self.subscribers.get(claim.message.id)) is not None:
             subscriber(TurnEnded(committed, "", str(error), error))
         return True
+
+    async def _refuse(self, lane: _Lane, row: InboxRow, error: QuotaReached) -> None:
+        """End a message without a turn and tell its sender: they may not open the session that it needs."""
+        text = sentence(error)
+        reply = await self._runtime.lifecycle.answer_command(
+            row, text if self._outbox.serves(lane.key.platform) else None
+        )
+        if reply is not None:
+            self._outbox.put(reply)
+        if (subscriber := self.subscribers.get(row.id)) is not None:
+            subscriber(CommandAnswered(CommandResult(text, ok=False)))
 
     async def _wait_until_free(self, lane: _Lane) -> None:
         await self._inbox.wait_until_free(lane.key, BUSY_S_MAX, lambda: lane.woken or self._stopping)

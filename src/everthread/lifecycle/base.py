@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from everthread.domain.clock_rules import ClockWatch
 from everthread.domain.model import Lease
+from everthread.domain.quota import Quotas
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle.validation import INLINE_CHARS_MAX
 from everthread.ports.clock import Clock
@@ -39,6 +40,8 @@ class WriteContext(Struct, frozen=True):
     """Number of turns after which a review is due; 0 turns reviews off."""
     command_id: int | None = None
     """The inbox row of the command that is carried out. A command is carried out only once."""
+    quotas: Quotas | None = None
+    """None if nobody has a quota."""
     expiry_notice_platforms: frozenset[str] = frozenset()
     """Platforms on which users get a message when their conversation expires."""
 
@@ -73,10 +76,12 @@ class LifecycleBase(StoreOperations):
         home_files: Callable[[], HomeFiles] | None = None,
         sync_notes: Callable[[str], Awaitable[str]] = _no_note_files,
         forget_skills: Callable[[Collection[str]], Sequence[str]] | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """Create the operations of one process.
 
-        `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
+        `holder` names the process. For `hooks`, `review_every`, `quotas` and `expiry_notice_platforms` see
+        `WriteContext`.
         `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files`
         returns what erases forgotten words from files. `sync_notes` synchronises the note files of an owner with the
         store and returns the problem, if any. `forget_skills` removes what some sessions wrote from the skills, and
@@ -93,6 +98,7 @@ class LifecycleBase(StoreOperations):
         self._home_files = home_files
         self._sync_notes = sync_notes
         self._forget_skills = forget_skills
+        self._quotas = quotas
         self._clock_watch = ClockWatch()
         self._watched_lease: Lease | None = None
         """The lease of the expiry lane since which the clock is watched."""
@@ -111,6 +117,7 @@ class LifecycleBase(StoreOperations):
             before_inbox=command_id,
             review_every=self._review_every,
             command_id=command_id,
+            quotas=self._quotas,
             expiry_notice_platforms=self._expiry_notice_platforms,
         )
 

@@ -48,6 +48,7 @@ from everthread.domain.reset_policy import timer_name
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundary_state import read_state
+from everthread.lifecycle.quotas import check_opening
 from everthread.lifecycle.reviews import schedule_rest
 from everthread.lifecycle.validation import check_key, check_owner
 from everthread.log_context import log_fields, log_info
@@ -156,6 +157,8 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
     decision = plan(state, boundary, new_id=context.new_id(), now=context.now)
     if decision.refusal is not None:
         return BoundaryResult(kind, session.ref_at(key, binding.epoch) if session else None, refusal=decision.refusal)
+    if decision.opens is not None and decision.opens.fresh:
+        check_opening(uow, context.quotas, decision.opens.session, context.now)
 
     if decision.sets_aside and here.awaited:
         uow.leave_event_loop()

@@ -36,6 +36,7 @@ from everthread.domain.model import (
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundaries import append, close_if_left, cross, set_earlier_timers
+from everthread.lifecycle.quotas import check_message
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
 from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
@@ -111,6 +112,8 @@ class TurnOperations(LifecycleBase):
 
         def store(uow: UnitOfWork) -> tuple[InboxRow, bool]:
             row, new = uow.inbox.accept(inbound, self._clock.now())
+            if new:
+                check_message(uow, self._quotas, row)
             if new and only_into:
                 _keep_in_session(uow, row, only_into, self._context("message"))
             return row, new

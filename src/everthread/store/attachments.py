@@ -48,11 +48,13 @@ def media_text(media: tuple[Media, ...]) -> str:
     return msgspec.json.encode(media).decode() if media else ""
 
 
-def discard_unfetched(execute: Execute, text: str) -> None:
+def discard_unfetched(execute: Execute, inbox_id: int, text: str) -> None:
     """Mark files for removal that will not be fetched any more; an interrupted download may have left a part."""
-    for media in media_in(text):
-        if media.handle:
-            _note(execute, media)
+    unfetched = [media for media in media_in(text) if media.handle]
+    for media in unfetched:
+        _note(execute, media)
+    if unfetched:
+        execute("UPDATE inbox SET media_bytes = 0 WHERE id = ?", (inbox_id,))
 
 
 def discard(execute: Execute, owner: str, session_id: str | None = None) -> None:

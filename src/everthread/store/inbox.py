@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.domain.media import Media
+from everthread.domain.media import Media, reserved_bytes
 from everthread.domain.model import Inbound, InboxRow, InboxState, SessionKey
 from everthread.store.attachments import discard_unfetched, media_in, media_text
 from everthread.store.database import Table
@@ -24,11 +24,12 @@ class Inbox(Table):
         key = inbound.key
         row = self._first(
             'INSERT INTO inbox (key, owner, platform, account, update_id, content, command, "user", media, '
-            f"message_id, accepted_at, state) VALUES ({placeholders(11)}, 'waiting') ON CONFLICT DO NOTHING "
-            f"RETURNING {_INBOX}",
+            f"message_id, accepted_at, media_bytes, state) VALUES ({placeholders(12)}, 'waiting') "
+            f"ON CONFLICT DO NOTHING RETURNING {_INBOX}",
             (
                 *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
                 *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
+                reserved_bytes(inbound.media),
             ),
         )
         if row is not None:
@@ -83,15 +84,18 @@ class Inbox(Table):
         """Return the messages that a running turn answers: its first one and those that steered it."""
         return self._select(f"{_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id", (str(key), turn_id))
 
-    def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
+    def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...], media_bytes: int = 0) -> bool:
         """Store the message's text and attachments after its files were fetched. An empty text needs no answer.
+
+        `media_bytes` is the size of the files.
 
         Return False if the message is not waiting any more.
         """
         state = InboxState.WAITING if text else InboxState.DONE
         return self._exists(
-            "UPDATE inbox SET content = ?, media = ?, state = ? WHERE id = ? AND state = 'waiting' RETURNING id",
-            (text, media_text(media), state.value, inbox_id),
+            "UPDATE inbox SET content = ?, media = ?, media_bytes = ?, state = ? WHERE id = ? AND state = 'waiting' "
+            "RETURNING id",
+            (text, media_text(media), media_bytes, state.value, inbox_id),
         )
 
     def assign(self, inbox_id: int, session_id: str, turn_id: str) -> None:
@@ -109,7 +113,7 @@ class Inbox(Table):
             (session_id, turn_id, inbox_id),
         )
         if row is not None and row[0]:
-            discard_unfetched(self._execute, row[0])
+            discard_unfetched(self._execute, inbox_id, row[0])
 
     def end_command(self, inbox_id: int) -> None:
         """Record that the command was executed."""

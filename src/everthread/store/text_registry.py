@@ -405,6 +405,11 @@ TABLES: tuple[TextTable, ...] = (
         kept_with_session=_exempt(SESSIONLESS, "name"),
         on_owner=("DELETE FROM guests WHERE owner = ?",),
     ),
+    TextTable(
+        "quota_counters",
+        exempt={"owner": OWNER},
+        on_owner=("DELETE FROM quota_counters WHERE owner = ?",),
+    ),
     TextTable("wrong_codes", ("scope",), exempt={"scope": ID}, on_owner=("DELETE FROM wrong_codes WHERE scope = ?",)),
     TextTable(
         "tokens",

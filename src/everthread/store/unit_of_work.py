@@ -30,6 +30,7 @@ from everthread.store.leases import Leases
 from everthread.store.notes import Notes
 from everthread.store.outbox import Outbox
 from everthread.store.pairings import Access
+from everthread.store.quota_counters import QuotaCounters
 from everthread.store.recalled import Recalled
 from everthread.store.reviews import Reviews
 from everthread.store.schedules import Schedules
@@ -71,6 +72,7 @@ class UnitOfWork:
         self.error_details = ErrorDetails(database)
         self.spend = Spend(database)
         self.recalled = Recalled(database)
+        self.quota_counters = QuotaCounters(database)
         self.reviews = Reviews(database)
         self.compression_pauses = CompressionPauses(database)
         self.erasure = Erasure(database, self.search)

@@ -113,6 +113,8 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.Busy, 409, "busy"),
     (errors.KeyMoved, 409, "left"),
     (errors.BudgetExceeded, 429, "insufficient_quota"),
+    (errors.StorageQuotaReached, 413, "quota_reached"),
+    (errors.QuotaReached, 429, "quota_reached"),
     (errors.TurnTooLong, 500, "turn_too_long"),
     (errors.ContextTooLong, 400, "context_length_exceeded"),
     (errors.ModelUnknown, 404, "model_not_found"),

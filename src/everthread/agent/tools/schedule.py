@@ -85,7 +85,7 @@ class ScheduleTool(Struct, frozen=True):
         if shortest_interval_s(parse_recurrence(args.when, zone, now), now) < own.every_minutes * 60:
             raise BadInput(f"that is too often: no more than once in {own.every_minutes:g} minutes")
         new = NewSchedule(owner, args.when, zone, args.prompt, args.name, self._target(args, use))
-        schedule = await self.scheduling.add(new, at_most=own.per_owner)
+        schedule = await self.scheduling.add(new, at_most=self._at_most(owner))
         where = (
             "is sent to this chat"
             if schedule.target.kind is TargetKind.CHAT and not args.to
@@ -94,6 +94,10 @@ class ScheduleTool(Struct, frozen=True):
         if schedule.target.kind is TargetKind.NONE:
             where = "is stored in its own conversation, because nothing can be sent to this one later"
         return f"Scheduled as {schedule.name}; {_next(schedule)}. The answer {where}."
+
+    def _at_most(self, owner: str) -> int:
+        per_owner = self.settings.schedule.per_owner
+        return per_owner if owner == self.settings.owner else min(per_owner, self.settings.gateway.quotas.schedules)
 
     def _target(self, args: _Arguments, use: ToolUse) -> Target:
         if args.to:
