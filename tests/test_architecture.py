@@ -60,7 +60,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
     note_versions projections tombstones chosen_models guests tokens schedules occurrences reply_files
-    failed_updates error_details""".split()
+    failed_updates error_details quota_counters""".split()
 # Tables without user content: the rows they refer to have an owner, and strangers have none yet.
 STRANGERS = "pairings wrong_codes".split()
 UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.domain.errors import QuotaReached, StorageQuotaReached
+from everthread.domain.text_format import pluralize
 
 DAY_S = 86_400.0
 
@@ -24,7 +25,7 @@ class Quotas(Struct, frozen=True):
         """Raise `QuotaReached` if a person with that many sessions may not open another."""
         if count >= self.sessions:
             raise QuotaReached(
-                f"you have {count:,} conversations, and {self.sessions:,} are allowed for each person here; "
+                f"you have {pluralize(count, 'conversation')}, and {self.sessions:,} are allowed for each person here; "
                 "continue one of yours, delete one, or ask the operator for more"
             )
 

@@ -62,12 +62,19 @@ OPERATIONS = (
         sessions.rename_session,
         {200: sessions.SessionView},
         sessions.RenameRequest,
+        counted=True,
         errors=(409, 413),
     ),
-    Operation("DELETE", _SESSION, sessions.delete_session, {200: sessions.SessionDeleted}),
+    Operation("DELETE", _SESSION, sessions.delete_session, {200: sessions.SessionDeleted}, counted=True),
     Operation("GET", f"{_SESSION}/messages", sessions.list_messages, {200: sessions.MessagePage}, parameters=_PAGE),
     Operation(
-        "POST", f"{_SESSION}/fork", sessions.fork_session, {201: _CONTINUED}, sessions.ForkRequest, errors=(409, 413)
+        "POST",
+        f"{_SESSION}/fork",
+        sessions.fork_session,
+        {201: _CONTINUED},
+        sessions.ForkRequest,
+        counted=True,
+        errors=(409, 413),
     ),
     Operation(
         "POST",
@@ -75,9 +82,10 @@ OPERATIONS = (
         sessions.resume_session,
         {200: _CONTINUED},
         sessions.ResumeRequest,
+        counted=True,
         errors=(409, 413),
     ),
-    Operation("GET", f"{_SESSION}/export", sessions.export_session, {200: "application/x-ndjson"}),
+    Operation("GET", f"{_SESSION}/export", sessions.export_session, {200: "application/x-ndjson"}, counted=True),
     Operation("GET", "/api/events", events.follow, {200: _SSE}, parameters=_EVENTS_HEADERS, errors=(429,)),
     Operation(
         "POST",
@@ -152,6 +160,8 @@ async def _handle(call: ApiCall, operation: Operation) -> Response:
         enter_log_scope(owner=call.caller.owner)
         if call.caller.read_only and not operation.only_reads:
             raise HttpError(403, "This token is read-only: it may only use GET routes.", "read_only_token")
+    if operation.counted:
+        call.check_limits()
     if (session_id := call.request.path_params.get("session_id")) is not None:
         call = replace(call, path_session=await find_owned_session(call.gateway, session_id, call.caller.owner))
     try:

@@ -51,6 +51,8 @@ class Operation(Struct, frozen=True):
     auth: AuthMode = AuthMode.TOKEN
     stream_type: str = ""
     """A second media type of the response."""
+    counted: bool = False
+    """Each request counts as a message of the caller. The handler counts by itself if some requests do not."""
     errors: tuple[int, ...] = ()
     """Statuses of errors besides those that all routes of its kind have."""
 
@@ -106,6 +108,8 @@ def _errors(one: Operation) -> set[int]:
         statuses |= {400, 408}
     if one.body is not None:
         statuses |= {413, 429}
+    if one.counted:
+        statuses |= {429}
     if one.auth is AuthMode.TOKEN:
         statuses |= {401, 403}
     if one.auth is not AuthMode.OPEN:

@@ -13,6 +13,7 @@ from tests.runtime import until
 
 from everthread.agent.skills.format import SkillText
 from everthread.agent.skills.history import Origin
+from everthread.config.schema import GatewaySettings, QuotaSettings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
@@ -163,3 +164,71 @@ async def test_an_export_is_the_file_that_the_command_writes(tmp_path: Path) -> 
         await write_lines(fixture.runtime, [session_id], False, lines.append)  # type: ignore[arg-type]
         assert answer.body.splitlines()[1:] == b"".join(lines).splitlines()[1:]
         assert msgspec.json.decode(answer.body.splitlines()[-1])["turns"] == 2
+
+
+async def test_a_guest_cannot_fork_without_end(tmp_path: Path) -> None:
+    gateway = GatewaySettings(messages_per_minute=1000, quotas=QuotaSettings(forks_per_day=2, sessions=4))
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        anna = await fixture.token("anna")
+        old = await fixture.converse("one", token=anna)
+        forks = [await fixture.ask("POST", f"/api/sessions/{old}/fork", {}, anna) for _ in range(4)]
+        assert [fork.status for fork in forks] == [201, 201, 429, 429]
+        assert forks[-1].code == "quota_reached"
+        assert "2 branches in 24 hours are allowed for each person here" in forks[-1].json["error"]["message"]
+        assert (await fixture.say("hello", anna, X_Session_Key="fourth")).status == 200
+        refused = await fixture.say("hello", anna, X_Session_Key="fifth")
+        assert (refused.status, refused.code) == (429, "quota_reached")
+        assert "you have 4 conversations, and 4 are allowed" in refused.json["error"]["message"]
+        assert (await fixture.say("hello", anna, X_Session_Key="fourth")).status == 200
+        text = (await fixture.say("/new", anna, X_Session_Key="fourth")).text
+        assert text.startswith("You have 4 conversations, and 4 are allowed")
+        assert (await fixture.ask("DELETE", f"/api/sessions/{old}", token=anna)).status == 200
+        assert (await fixture.say("hello", anna, X_Session_Key="fifth")).status == 200
+        mine = await fixture.converse("one")
+        for _ in range(4):
+            assert (await fixture.ask("POST", f"/api/sessions/{mine}/fork", {})).status == 201
+
+
+async def test_a_guest_cannot_store_without_end(tmp_path: Path) -> None:
+    gateway = GatewaySettings(quotas=QuotaSettings(stored_bytes=100))
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        anna = await fixture.token("anna")
+        assert (await fixture.say("x" * 100, anna, X_Session_Key="desk")).status == 200
+        refused = await fixture.say("hello", anna, X_Session_Key="desk")
+        assert (refused.status, refused.code) == (413, "quota_reached")
+        assert (await fixture.say("/status", anna, X_Session_Key="desk")).status == 200
+
+
+async def test_a_message_that_may_not_open_its_session_is_answered(tmp_path: Path) -> None:
+    """Both were accepted before the first of them had opened its session."""
+    gateway = GatewaySettings(quotas=QuotaSettings(sessions=1))
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        anna = await fixture.token("anna")
+        answers = await asyncio.gather(*(fixture.say("hello", anna, X_Session_Key=name) for name in ("a", "b", "c")))
+        texts = [answer.text for answer in answers if answer.status == 200]
+        assert sum("hello" in text for text in texts) == 1
+        refusals = [answer.json["error"]["message"] for answer in answers if answer.status != 200]
+        refusals += [text for text in texts if "hello" not in text]
+        assert len(refusals) == 2
+        assert all("ou have 1 conversation, and 1 are allowed" in text for text in refusals)
+        counts = await fixture.runtime.store.read(lambda uow: uow.quota_counters.get("anna"))
+        assert counts is not None
+        assert counts.sessions == 1
+
+
+async def test_every_route_that_costs_something_counts_as_a_message(tmp_path: Path) -> None:
+    gateway = GatewaySettings(messages_per_minute=5)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        old = f"/api/sessions/{await fixture.converse('one')}"
+        routes: list[tuple[str, str, Any]] = [
+            ("POST", f"{old}/fork", {}),
+            ("POST", f"{old}/resume", {"key": "desk"}),
+            ("PATCH", old, {"title": "Tea"}),
+            ("GET", f"{old}/export", None),
+        ]
+        for method, path, body in routes:
+            assert (await fixture.ask(method, path, body)).status < 300
+        for method, path, body in (*routes, ("DELETE", old, None)):
+            refused = await fixture.ask(method, path, body)
+            assert (refused.status, refused.code) == (429, "too_many"), path
+        assert (await fixture.ask("GET", old)).status == 200

@@ -22,6 +22,7 @@ from everthread.config.schema import (
     MemorySettings,
     PlatformAccount,
     ProviderSettings,
+    QuotaSettings,
     ReviewSettings,
     ScheduleSettings,
     Settings,
@@ -47,7 +48,7 @@ KINDS = (
         ScheduleSettings,
         TerminalSettings,
     ),
-    *(GatewaySettings, HttpSettings, WebhookSettings, PlatformAccount),
+    *(GatewaySettings, QuotaSettings, HttpSettings, WebhookSettings, PlatformAccount),
 )
 
 

@@ -12,7 +12,7 @@ CREATE INDEX boundaries_forks ON boundaries (owner, at) WHERE kind = 'branch';
 -- Counters of the persons who have a quota. A row is made from the data when it is first needed; from then on the
 -- triggers below keep it up to date, whatever changes the data. An owner without a row costs nothing.
 CREATE TABLE quota_counters (
-    owner        TEXT PRIMARY KEY,
+    owner        TEXT NOT NULL PRIMARY KEY,
     sessions     INTEGER NOT NULL,   -- chats that are not forgotten, without continuations
     stored_bytes INTEGER NOT NULL,   -- of the messages of all turns
     media_bytes  INTEGER NOT NULL    -- of the attachments

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HTTP = "http"
 SILENT_S = 30.0
 _REPLIES_MAX = 1000
+_PEOPLE_MAX = 1000
 
 
 async def gateway(case: Case) -> Finding:
@@ -33,6 +34,7 @@ async def gateway(case: Case) -> Finding:
         *(webhook_problems(case.settings) if case.settings.gateway.http.enabled else ()),
         *await _check_open_access(case.settings, runtime),
         *_check_queue(found),
+        *await _check_quotas(case.settings, runtime),
         *_check_report(found, now),
         *map(_describe_undelivered, await runtime.store.read(lambda uow: _undelivered_replies(uow, now - RECENT_S))),
     ]
@@ -78,6 +80,31 @@ async def _check_open_access(settings: Settings, runtime: CliRuntime) -> list[tu
         return []
     says = f"gateway.http.host is {http.host}, open to other machines, and you have created no API token"
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]
+
+
+async def _check_quotas(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
+    """Name the people who have reached a quota, which may be lower than what they had without one."""
+    quotas = settings.quotas
+
+    def read(uow: UnitOfWork) -> list[tuple[str, str]]:
+        problems: list[tuple[str, str]] = []
+        for owner in uow.quota_counters.owners(_PEOPLE_MAX):
+            if owner == quotas.exempt:
+                continue
+            counts = uow.quota_counters.get(owner) or uow.quota_counters.count(owner)
+            for name, count, limit in (
+                ("sessions", counts.sessions, quotas.sessions),
+                ("stored_bytes", counts.stored_bytes, quotas.stored_bytes),
+                ("media_bytes", counts.media_bytes, quotas.media_bytes),
+            ):
+                if count >= max(limit, 1):
+                    says = f"{owner} has reached gateway.quotas.{name} ({count:,} of {limit:,}) and is refused more"
+                    problems.append(
+                        (says, f"raise gateway.quotas.{name}, or remove old data: everthread sessions prune")
+                    )
+        return problems
+
+    return await runtime.store.read(read)
 
 
 def _check_queue(found: GatewayStatus) -> Iterator[tuple[str, str]]:

@@ -148,3 +148,17 @@ def test_webhooks_that_an_old_configuration_loses_are_reported(home: Path) -> No
     says, fix = failed(home, "--offline")["gateway"]
     assert says == "the webhooks a and b have the same secret"
     assert fix.startswith("give b_SECRET a value of its own in ")
+
+
+def test_people_who_have_reached_a_quota_are_reported(home: Path) -> None:
+    with (home / "config.toml").open("a") as config:
+        config.write("[gateway.quotas]\nsessions = 1\n")
+    key = SessionKey.parse("agent:main:http:dm:desk::anna")
+
+    async def write(runtime: Runtime) -> None:
+        await runtime.lifecycle.cross(key, New(), owner="anna")
+
+    in_home(home, write)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "anna has reached gateway.quotas.sessions (1 of 1) and is refused more"
+    assert fix.startswith("raise gateway.quotas.sessions")
