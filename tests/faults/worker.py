@@ -215,7 +215,7 @@ async def _serve(orders: GatewayOptions, lock: GatewayLock, signals: ShutdownSig
         clock=FastClock(orders.origin, orders.rate) if orders.rate != 1.0 else None,
     )
     async with runtime:
-        await serve(runtime, lock, signals, lambda held, gateway, problems: say("ready"))
+        await serve(runtime, lock, signals, lambda *_: say("ready"))
 
 
 if __name__ == "__main__":
