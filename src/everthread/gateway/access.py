@@ -98,4 +98,6 @@ class Access:
         if not (admin or account.allow_all or user in account.allow or paired is not None):
             return None
         name = format_account(platform, user)
-        return Sender(self._owners.get(name) or (paired.owner if paired is not None else name), admin)
+        owner = self._owners.get(name) or (paired.owner if paired is not None else name)
+        # The owner of this installation may use every command, from all accounts.
+        return Sender(owner, admin or owner == self._home_owner)

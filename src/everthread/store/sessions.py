@@ -133,6 +133,10 @@ class Sessions(Table):
         row = self._first("SELECT model FROM chosen_models WHERE key = ?", (str(key),))
         return row[0] if row else ""
 
+    def chosen_models(self) -> tuple[tuple[str, str], ...]:
+        """Return each owner with each model that they have chosen somewhere."""
+        return tuple(self._execute("SELECT DISTINCT owner, model FROM chosen_models ORDER BY owner, model"))
+
     def choose_model(self, key: SessionKey, owner: str, model: str) -> None:
         self._execute("DELETE FROM chosen_models WHERE key = ?", (str(key),))
         if model:

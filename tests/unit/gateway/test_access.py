@@ -97,6 +97,13 @@ async def test_linked_accounts_have_one_owner(tmp_path: Path) -> None:
         assert await access.admit(update("1")) == Sender("ann"), "the settings take precedence"
 
 
+async def test_the_owners_linked_accounts_may_use_the_commands_for_admins(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        access = Access(core.store, GatewaySettings(links={"me": ("telegram:1",)}), ACCOUNTS, "me")
+        assert await access.admit(update("1")) == Sender("me", admin=True)
+        assert await access.admit(update("other", "matrix")) == Sender("matrix:other")
+
+
 async def test_a_message_reaches_only_users_who_may_still_write(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
         off = {**ACCOUNTS, "off": PlatformAccount("off", enabled=False, allow_all=True)}

@@ -23,7 +23,7 @@ _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 def all_checks() -> tuple[Check, ...]:
     """Return all checks in order."""
-    from everthread.cli.commands.doctor import gateway, machine, services, store, trust
+    from everthread.cli.commands.doctor import gateway, machine, rights, services, store, trust
     from everthread.cli.commands.doctor.check import Check
 
     return (
@@ -47,6 +47,7 @@ def all_checks() -> tuple[Check, ...]:
         Check("notes", store.notes, "runtime"),
         Check("gateway", gateway.gateway, "runtime", bound_s=5.0),
         Check("http", gateway.http, "runtime"),
+        Check("access", rights.access, "runtime"),
         Check("platforms", services.platforms, "settings", bound_s=15.0),
         Check("memory", services.providers, "runtime"),
         Check("mcp", services.mcp, "settings", bound_s=40.0),
