@@ -17,7 +17,7 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith((
 # Read methods of each table group. All others are writes.
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
-    "boundary boundaries is_served served chosen_model keys_of newest_activity has_key",
+    "boundary boundaries is_served served chosen_model chosen_models keys_of newest_activity has_key",
     "turns": "view last_visible view_with_set_aside count get own_turns number user_messages size segments prefix "
     "prefix_number said_in has_other_chat",
     "search": "is_indexed search recall has_other_conversations find_damage count",

@@ -18,6 +18,8 @@ from tests.runtime import AsyncDiary, Call, MovableClock, ThreadDiary, until
 from everthread import plugins as plugin_hooks
 from everthread.commands.registry import COMMANDS
 from everthread.config.schema import (
+    AccessGrants,
+    AccessSettings,
     CompressionSettings,
     GatewaySettings,
     PlatformAccount,
@@ -413,9 +415,10 @@ async def test_s21_tool_calls_of_two_users_at_the_same_time_act_on_their_own_own
         return Say(calls=tuple(made)) if made else Say("Done.")
 
     tool = Tool(ToolSchema("meet", "Wait for the other.", {"type": "object", "properties": {}}), meet)
+    access = AccessSettings(guests=AccessGrants(("meet", "pin")))
     async with (
         ModelServer(script) as server,
-        gateway_fixture(tmp_path, server, providers=(board,), extra_tools=(tool,)) as fixture,
+        gateway_fixture(tmp_path, server, providers=(board,), extra_tools=(tool,), access=access) as fixture,
     ):
         for chat, name in people.items():
             await fixture.hear(f"the secret of {name}", chat)
