@@ -1,7 +1,7 @@
 """Log file of a home folder: one JSON object per line, without secrets and without words of a person.
 
 `log_format` decides what is written, `log_erasure` removes lines of what is forgotten. Several processes append to one
-file, with one write per line. A background thread writes INFO records after a short delay, so that no turn waits for
+file, whole lines with one write. A background thread writes INFO records after a short delay, so that no turn waits for
 the disk. Records from WARNING are written synchronously. Errors of the log file never reach the caller.
 """
 
@@ -106,6 +106,7 @@ class LogFile(logging.Handler):
         self._path = path
         self._bytes_max = bytes_max
         self._pid = os.getpid()
+        self._second, self._second_text = -1, ""
         # The longest first, because one secret may be a prefix of another.
         known = [re.escape(value) for value in sorted(hidden, key=len, reverse=True)]
         self._secret = re.compile("|".join([*known, SECRET_VALUE, _BEARER]))
@@ -157,26 +158,28 @@ class LogFile(logging.Handler):
         if self._closed:
             return
         records, self._waiting = self._waiting, []
+        if not records:
+            return
         # An error of the log file must not affect the code that logs.
         with suppress(OSError), self._forgotten.appending() as forgotten:
-            for record in records:
-                if not forgotten(record.created, record.__dict__):
-                    self._write_record(record)
+            lines = b"".join(self._line(record) for record in records if not forgotten(record.created, record.__dict__))
+            os.write(self._file, lines)
+            self._unchecked_bytes += len(lines)
         if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
             self._unchecked_bytes = 0
             with suppress(OSError):
                 self._rotate()
 
-    def _write_record(self, record: logging.LogRecord) -> None:
+    def _line(self, record: logging.LogRecord) -> bytes:
         # `Exception`: the error of another program is formatted here, and its `__str__` may do anything.
         with suppress(Exception):
             formatted = format_record(record)
             line = msgspec.json.encode(self._entry(record, formatted)) + b"\n"
-            os.write(self._file, line)
-            self._unchecked_bytes += len(line)
             if formatted.private_text and self.details is not None:
                 self.details.append(self._detail(record, formatted))
                 self.on_detail()
+            return line
+        return b""
 
     def leave(self) -> None:
         """Remove the handler from the logger, and close it."""
@@ -197,10 +200,9 @@ class LogFile(logging.Handler):
         super().close()
 
     def _entry(self, record: logging.LogRecord, formatted: FormattedRecord) -> dict[str, Any]:
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         entry: dict[str, Any] = {
             "v": LINE_VERSION,
-            "at": at.replace("+00:00", "Z"),
+            "at": self._time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "text": self._clean(formatted.text, TEXT_CHARS_MAX),
@@ -216,6 +218,12 @@ class LogFile(logging.Handler):
         if formatted.trace:
             entry["error"] = self._clean(formatted.trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
         return entry
+
+    def _time(self, created: float) -> str:
+        second = int(created)
+        if second != self._second:
+            self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{int((created - second) * 1000):03}Z"
 
     def _detail(self, record: logging.LogRecord, formatted: FormattedRecord) -> LogDetail:
         text, half = formatted.private_text, _DETAIL_CHARS_MAX // 2

@@ -46,14 +46,15 @@ class FormattedRecord(Struct, frozen=True):
 
 def format_record(record: logging.LogRecord) -> FormattedRecord:
     """Format a record. Raises `TypeError` or `ValueError` if its message and arguments do not match."""
+    is_own = record.name == OWN_LOGGER or record.name.startswith(f"{OWN_LOGGER}.")
+    if is_own and not record.args and not record.exc_info and isinstance(record.msg, str):
+        return FormattedRecord(record.msg)
     error = record.exc_info[1] if record.exc_info else None
     trace = format_trace(error) if error is not None else ""
-    if record.name.partition(".")[0] != OWN_LOGGER:
+    if not is_own:
         name = record.name if _LOGGER_NAME.fullmatch(record.name) else "another library"
         reference = reference_of(record)
         return FormattedRecord(f"message of {name} (reference {reference})", trace, reference, _full_text(record))
-    if error is None and not record.args and isinstance(record.msg, str):
-        return FormattedRecord(record.msg)
     if error is None and all(_is_public(value) for value in (record.msg, *_values(record))):
         return FormattedRecord(record.getMessage())
     reference = reference_of(record)

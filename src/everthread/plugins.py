@@ -117,7 +117,7 @@ def load_installed(manager: pluggy.PluginManager, trust: PluginTrust) -> tuple[s
             if state is not Trust.REFUSED:
                 says, fix = why_not_loaded(plugin, state)
                 problems.append(f"{says}. To change that: {fix}")
-                log.warning("%s", problems[-1])
+                log.warning("plugin %s is not loaded: it is %s", entry.name, state.value)
             continue
         try:
             manager.register(entry.load(), name=entry.name)

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from tests.fake_platform import FakePlatform
 from tests.gateway import GatewayFixture, gateway_fixture
+from tests.http_gateway import http_gateway
 from tests.runtime import until
 
 from everthread.config.schema import Settings
@@ -205,6 +206,41 @@ async def test_the_log_cannot_be_used_to_read_messages(tmp_path: Path, log: LogF
     quoting = [line[:400] for line in text.splitlines() if MARKER in line]
     assert text.count("\n") > 40, "the failures must have been logged"
     assert quoting == []
+
+
+async def test_a_guest_cannot_empty_the_log_by_deleting_a_session(tmp_path: Path, log: LogFile) -> None:
+    async with ModelServer(lambda _: Say("fine")) as model, http_gateway(tmp_path, model) as fixture:
+        guest = await fixture.token("bea")
+        theirs = await fixture.converse("hello", token=guest)
+        mine = await fixture.converse("hello")
+        log.flush()
+        assert theirs in log_text(tmp_path)
+        size = sum(path.stat().st_size for path in (tmp_path / "logs").glob("everthread.log*"))
+        assert (await fixture.ask("DELETE", f"/api/sessions/{theirs}", token=guest)).status == 200
+        log.flush()
+        text = log_text(tmp_path)
+        assert theirs not in text
+        assert text.count(mine) == len([line for line in text.splitlines() if mine in line]) > 0
+        assert sum(path.stat().st_size for path in (tmp_path / "logs").glob("everthread.log*")) >= size
+
+
+async def test_each_line_about_a_person_carries_session_or_owner(tmp_path: Path, log: LogFile) -> None:
+    provider, plugin = EchoingProvider(), EchoingPlugin()
+    async with (
+        ModelServer(_model) as model,
+        gateway_fixture(tmp_path, model, providers=(provider,), plugins=(plugin,)) as fixture,
+    ):
+        for text in ("hello", "use a tool", "this is bad"):
+            await fixture.hear(f"{text}, {SAYS}")
+        fixture.platform.say("/new")
+        await fixture.hear(f"again, {SAYS}")
+        await until(lambda: {"on_turn_end", "on_session_finalize"} <= plugin.called)
+        await fixture.settled()
+    log.flush()
+    entries = [json.loads(line) for line in log_text(tmp_path).splitlines() if line.startswith('{"v"')]
+    concerning = [e for e in entries if e["text"] != "a thread failed" and not e["text"].startswith("a thread failed")]
+    assert len(concerning) > 20
+    assert [e for e in concerning if not (e.get("session") or e.get("owner"))] == []
 
 
 async def _break_internals(fixture: GatewayFixture) -> None:

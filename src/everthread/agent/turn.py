@@ -107,15 +107,12 @@ class Agent:
 
     async def _complete(self, claim: TurnClaim, options: TurnOptions, *, recovered: bool = False) -> TurnEnded | None:
         """Run a claimed turn to its commit, or release it. `None` if another process has taken it over."""
-        with log_scope(**claim_fields(claim)):
-            return await self._run_to_end(claim, options, recovered)
-
-    async def _run_to_end(self, claim: TurnClaim, options: TurnOptions, recovered: bool) -> TurnEnded | None:
         turn = RunningTurn.start(claim)
         self._running[claim.turn_id] = turn
         try:
-            options.listen(TurnBegan(claim, recovered))
-            return await self._run(turn, options)
+            with log_scope(**claim_fields(claim)):
+                options.listen(TurnBegan(claim, recovered))
+                return await self._run(turn, options)
         except Fenced:
             log.warning("turn %s was taken over by another process", claim.turn_id, extra=claim_fields(claim))
             await asyncio.shield(self._releaser.settle_spend(turn))

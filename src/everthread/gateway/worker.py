@@ -27,7 +27,7 @@ from everthread.gateway.outbox import Outbox
 from everthread.gateway.streaming import LiveReply
 from everthread.gateway.turn_events import CommandAnswered, Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
-from everthread.log_context import log_fields, log_scope
+from everthread.log_context import enter_log_scope, log_fields, log_scope
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
@@ -47,6 +47,8 @@ class _Lane:
     def __init__(self, key: SessionKey) -> None:
         self.key = key
         self.task: asyncio.Future[None] | None = None
+        self.owner = ""
+        """The owner of the last message; empty until one was read."""
         self.woken = False
         self.commands: deque[InboxRow] = deque()
         """Commands that skip the queue, in order."""
@@ -64,6 +66,10 @@ class _Lane:
         """A turn was requested, and has not announced itself yet."""
         self.stop_before: int | None = None
         """Stop the next turn if its message arrived before this inbox id."""
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        return log_fields(self.key, owner=self.owner)
 
     def begin(self, claim: TurnClaim) -> bool:
         """Note that a turn has begun; return true if it must be stopped."""
@@ -192,24 +198,21 @@ class Worker:
             self._lanes.pop(lane.key, None)
 
     async def _serve(self, lane: _Lane) -> None:
-        with log_scope(**log_fields(lane.key)):
-            await self._serve_until_empty(lane)
-
-    async def _serve_until_empty(self, lane: _Lane) -> None:
         try:
             while not self._stopping:
                 lane.woken = False
                 try:
-                    more = await self._next(lane)
+                    with log_scope(**lane.log_fields):
+                        more = await self._next(lane)
                 except StoreError as error:
-                    log.warning("cannot serve %s; retrying: %s", lane.key, error, extra=log_fields(lane.key))
+                    log.warning("cannot serve %s; retrying: %s", lane.key, error, extra=lane.log_fields)
                     await self._runtime.clock.sleep(STORE_PAUSE_S)
                     continue
                 if not more and not lane.woken:
                     break
         except Exception:
             # A bug. The next message or the next sweep looks at the inbox again.
-            log.exception("serving %s failed", lane.key, extra=log_fields(lane.key))
+            log.exception("serving %s failed", lane.key, extra=lane.log_fields)
         finally:
             lane.task = None
             self._drop_if_idle(lane)
@@ -223,6 +226,8 @@ class Worker:
         row = await self._store.read_inline(lambda uow: uow.inbox.next(lane.key))
         if row is None:
             return False
+        lane.owner = row.inbound.owner
+        enter_log_scope(**lane.log_fields)
         if row.inbound.command:
             await self._run_next(lane, row)
             return True
@@ -316,7 +321,8 @@ class Worker:
         if kept is None:
             return True
         claim, committed = kept
-        log.error("no model can be called: %s", error, extra=log_fields(lane.key, claim.ref.session_id, claim.turn_id))
+        fields = log_fields(lane.key, claim.ref.session_id, claim.turn_id, claim.ref.owner)
+        log.error("no model can be called: %s", error, extra=fields)
         if committed.reply is not None:
             self._outbox.put(committed.reply)
         if (subscriber := self.subscribers.get(claim.message.id)) is not None:
@@ -354,10 +360,10 @@ class Worker:
                     lane.commands.popleft()
                     continue
                 except StoreError as error:
-                    log.warning("a command at %s waits: %s", lane.key, error, extra=log_fields(lane.key))
+                    log.warning("a command at %s waits: %s", lane.key, error, extra=lane.log_fields)
                 except Exception:
                     # A bug. The command stays in the inbox, and those behind it run first.
-                    log.exception("a command at %s failed", lane.key, extra=log_fields(lane.key))
+                    log.exception("a command at %s failed", lane.key, extra=lane.log_fields)
                     lane.commands.popleft()
                 if self._stopping:
                     break

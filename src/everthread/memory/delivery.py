@@ -20,7 +20,7 @@ from everthread.domain.clock_rules import is_waiting
 from everthread.domain.errors import Fenced, NotFound, StoreError, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Lease
-from everthread.log_context import Private, log_scope
+from everthread.log_context import Private, enter_log_scope
 from everthread.memory.circuit_breaker import ProviderBreakers
 from everthread.memory.delivery_results import OUTAGE, DeliveryResults, Limits, error_text
 from everthread.memory.pending_entry import (
@@ -197,10 +197,8 @@ class DeliveryService:
 
     async def _run_lane(self, provider: str, session: str, lease: Lease) -> None:
         """Deliver the entries of one lane until it is empty, fails or reaches `entries_per_run`."""
-        with log_scope(session=session):
-            await self._deliver_lane(provider, session, lease)
-
-    async def _deliver_lane(self, provider: str, session: str, lease: Lease) -> None:
+        # For the whole task, which serves this lane only.
+        enter_log_scope(session=session)
         try:
             pending = await self._next(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
