@@ -101,7 +101,7 @@ def next_request(
     before: PairingRequest | None, platform: str, user: str, now: float, valid_s: float
 ) -> PairingRequest | None:
     """Return a request without code and name that replaces `before`; None while the account gets no code."""
-    if before is None or is_ahead(before.at, now) or not 0 <= now - before.since < ACCOUNT_S:
+    if before is None or is_ahead(before.at, now) or now - before.since >= ACCOUNT_S:
         return PairingRequest(platform, user, "", "", now, now + valid_s, now)
     if is_valid(before, now) or before.codes >= ACCOUNT_CODES_MAX:
         return None
