@@ -23,10 +23,12 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox
+from everthread.agent.tools.session_tools import SessionTools
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import CompressionSettings, ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 
@@ -171,8 +173,8 @@ async def _bare_request(place: BenchmarkAgent, key: SessionKey) -> Figure:
 
     ref = await _ref(place, key)
     runtime = place.runtime
-    toolbox = Toolbox(tools(TOOLS))
-    prepared = await _preparer(runtime).prepare(ref, place.choice, toolbox)
+    session_tools = SessionTools(Toolbox(tools(TOOLS)), OWNER_RIGHTS)
+    prepared = await _preparer(runtime).prepare(ref, place.choice, session_tools)
     tail = place.choice.client.encode([Message(Role.USER, "What was the name of that place again?")])
     body = prepared.head + prepared.history + b"," + tail + b"]}"
     headers = {"Content-Type": "application/json"}
@@ -208,25 +210,25 @@ async def prepared(folder: Path) -> dict[str, Figure]:
     async with benchmark_agent(folder) as place:
         keys = await place.sessions(PREPARED, 100, words)
         refs = [await _ref(place, key) for key in keys]
-        toolbox = Toolbox(tools(TOOLS))
+        session_tools = SessionTools(Toolbox(tools(TOOLS)), OWNER_RIGHTS)
         # The first time stores the prefix.
         preparer = _preparer(place.runtime)
         for ref in refs:
-            await preparer.prepare(ref, place.choice, toolbox)
+            await preparer.prepare(ref, place.choice, session_tools)
 
         async def batches() -> AsyncIterator[Calls]:
             for _ in range(RUNS):
                 fresh = _preparer(place.runtime)
-                yield [partial(fresh.prepare, ref, place.choice, toolbox) for ref in refs]
+                yield [partial(fresh.prepare, ref, place.choice, session_tools) for ref in refs]
 
         figure = await cpu_ms(batches())
         gc.collect()
         tracemalloc.start()
         kept = _preparer(place.runtime)
-        await kept.prepare(refs[0], place.choice, toolbox)
+        await kept.prepare(refs[0], place.choice, session_tools)
         before = tracemalloc.get_traced_memory()[0]
         for ref in refs[1:]:
-            await kept.prepare(ref, place.choice, toolbox)
+            await kept.prepare(ref, place.choice, session_tools)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()

@@ -64,7 +64,7 @@ async def main() -> None:
         collect_and_freeze()
 
         def report() -> None:
-            print_report(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port)
+            print_report(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port or 0)
             gateway.loop_lag.longest_s = 0.0
 
         loop.add_signal_handler(signal.SIGUSR1, report)

@@ -15,6 +15,7 @@ from everthread.agent.skills.format import (
 )
 from everthread.agent.skills.history import VERSIONS_MAX
 from everthread.domain.errors import AlreadyExists, BadSkill, NotFound
+from everthread.domain.rights import OWNER_RIGHTS
 from everthread.trust.decisions import TrustFile
 from everthread.trust.project_skills import ProjectSkills
 
@@ -142,7 +143,7 @@ def test_a_cloned_project_cannot_give_the_agent_instructions(tmp_path: Path) -> 
         SkillFolders(tmp_path / "home", tmp_path / "work", trust),
     ):
         assert [skill.name for skill in folders.read_all().skills] == ["tea"]
-        assert "build" not in folders.index()
+        assert "build" not in folders.index(OWNER_RIGHTS)
         with pytest.raises(NotFound):
             folders.get("build")
     (problem,) = folders.read_all().problems
