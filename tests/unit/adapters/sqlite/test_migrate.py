@@ -40,9 +40,14 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     connection.close()
 
 
+def migrations_before(name: str) -> tuple[Migration, ...]:
+    known = known_migrations()
+    return known[: [migration.name for migration in known].index(name)]
+
+
 def test_turns_stored_before_get_the_group_chat_they_were_said_in(tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "test.db"))
-    before = tuple(migration for migration in known_migrations() if migration.number < 21)
+    before = migrations_before("recall")
     migrate(connection, "test.db", before)
     group = "agent:main:telegram:group:-100"
     thread = "agent:main:telegram:thread:-100:7"
@@ -61,7 +66,7 @@ def test_turns_stored_before_get_the_group_chat_they_were_said_in(tmp_path: Path
 
 
 def test_a_store_that_had_a_token_before_gets_no_automatic_one(tmp_path: Path) -> None:
-    before = tuple(migration for migration in known_migrations() if migration.number < 16)
+    before = migrations_before("api_key_rights")
     for tokens in (0, 2):
         connection = connect(str(tmp_path / f"{tokens}.db"))
         migrate(connection, "test.db", before)
