@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,12 @@ class GatewayFixture:
         assert await self.runtime.drain(8.0), "entries are still pending"
 
 
+def grant_everybody(tools: Iterable[Tool]) -> AccessSettings:
+    """Let everybody use the tools that a test adds: most tests are not about rights."""
+    added = AccessGrants(tuple(tool.name for tool in tools))
+    return AccessSettings(guests=added, groups=added)
+
+
 @asynccontextmanager
 async def gateway_fixture(
     home: Path,
@@ -93,10 +99,7 @@ async def gateway_fixture(
     clock = clock or MovableClock()
     platform = platform or FakePlatform()
     more.setdefault("review", ReviewSettings(every_turns=0))
-    if "access" not in more:
-        # Most tests are not about rights: everybody may use the tools that a test adds.
-        added = AccessGrants(tuple(tool.name for tool in extra_tools))
-        more["access"] = AccessSettings(guests=added, groups=added)
+    more.setdefault("access", grant_everybody(extra_tools))
     settings = Settings(
         home,
         model="stub/one",

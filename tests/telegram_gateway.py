@@ -19,6 +19,7 @@ from everthread.gateway.server import Gateway
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram.server import TelegramEmulator
 from everthread.testing.telegram.users import TelegramUsers
+from tests.gateway import grant_everybody
 from tests.runtime import until
 
 TOKEN = "42:a-secret-that-must-never-be-seen"
@@ -108,6 +109,7 @@ async def telegram_gateway(
         wired = {
             name: more.pop(name) for name in ("providers", "plugins", "policies", "clock", "tools") if name in more
         }
+        more.setdefault("access", grant_everybody(wired.get("tools", ())))
         runtime = await stack.enter_async_context(Runtime(settings_of(home, model, emulator.base_url, **more), **wired))
         await runtime.ready()
         gateway = runtime.gateway()
