@@ -7,7 +7,7 @@ from tests.attacks.obedient_model import Instruction
 from tests.attacks.target import ANN, BOB, GROUP, OWNER, Target
 
 _TOOLS = ("mcp__numbers__wipe", "mcp__numbers__peek", "mcp__numbers__list_files")
-ROUNDS = 4
+ROUNDS = 2
 
 
 async def attack(target: Target) -> Attempts:
@@ -54,7 +54,7 @@ async def _press_when_asked(target: Target, chat: int) -> None:
     await target.people.until(lambda: len(target.people.sent(chat)) > before, "a question or an answer", 30.0)
     question = target.people.sent(chat)[-1]
     if "I see" not in question.text:
-        await target.people.press(OWNER, chat, question.message_id, "Approve")
+        await target.people.press(OWNER, chat, question.message_id, "Allow")
     await target.people.until(
         lambda: any("I see" in one.text for one in target.people.log[-6:] if one.chat == chat), "an answer", 40.0
     )
