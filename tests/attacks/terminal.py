@@ -9,7 +9,6 @@ import select
 import subprocess
 import sys
 import time
-from itertools import product
 
 from tests.attacks.attempts import Attempts
 from tests.attacks.target import CLI_S_MAX, Target
@@ -41,7 +40,6 @@ _DANGEROUS = re.compile(
 )
 _COMMANDS = (
     ("sessions", "list", "--all"),
-    ("sessions", "show"),
     ("sessions", "tree"),
     ("recall", "escape"),
     ("boundaries",),
@@ -56,28 +54,23 @@ _COMMANDS = (
 
 
 async def attack(target: Target) -> Attempts:
-    """Let a guest and the owner store each sequence, then read all of it in a terminal."""
+    """Let the owner and a guest store every sequence, then read all of it in a terminal."""
     attempts = Attempts("escape sequences in a terminal")
-    session = ""
-    for name, sequence in _SEQUENCES.items():
-        answer = await target.say("owner", f"escape {name} {sequence} end", "escapes")
-        session = answer.headers.get("X-Session-Id", session)
-        await target.ask(
-            "PATCH", f"/api/sessions/{target.sessions['bob']}", target.tokens["bob"], {"title": f"t {sequence}"[:90]}
-        )
-        await target.ask("PATCH", f"/api/sessions/{session}", target.tokens["owner"], {"title": f"o {sequence}"[:90]})
-        output = _in_terminal(target, "sessions", "list")
-        attempts.record(f"{name} in a title", _describe(output))
-    for command in _COMMANDS:
-        output = _in_terminal(target, *command, *([session] if command == ("sessions", "show") else []))
-        found = _describe(output)
+    sessions: list[str] = []
+    for number, (name, sequence) in enumerate(_SEQUENCES.items()):
+        for person in ("owner", "bob"):
+            answer = await target.say(person, f"escape {name} {sequence} end", f"escapes-{number}")
+            session = answer.headers["X-Session-Id"]
+            title = {"title": f"{number} {sequence}"[:90]}
+            await target.ask("PATCH", f"/api/sessions/{session}", target.tokens[person], title)
+            sessions.append(session)
+    shown = [*_COMMANDS, *(("sessions", "show", session) for session in sessions[::6])]
+    # A command that repeats its argument in an error message.
+    shown += [("sessions", "show", " ".join(_SEQUENCES.values())), ("cron", "show", " ".join(_SEQUENCES.values()))]
+    for command in shown:
+        found = _describe(_in_terminal(target, *command))
         for name in _SEQUENCES:
-            attempts.record(f"{name} shown by {' '.join(command)}", found)
-    for (name, sequence), option in product(_SEQUENCES.items(), ("--title", "prompt")):
-        words = (
-            ["cron", "add", "in 300d", f"{sequence} x"] if option == "prompt" else ["sessions", "show", f"{sequence}"]
-        )
-        attempts.record(f"{name} echoed by {words[0]} {words[1]}", _describe(_in_terminal(target, *words)))
+            attempts.record(f"{name} shown by {' '.join(command[:2])}", found)
     return attempts
 
 
