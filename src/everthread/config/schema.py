@@ -365,7 +365,7 @@ class QuotaSettings(Struct, frozen=True):
         int, Setting("scheduled tasks that a person may ask for; `schedule.per_owner` applies as well", 0, 10_000)
     ] = 20
     stored_bytes: Annotated[
-        int, Setting("bytes of messages, tool calls and results in all conversations", 0, QUOTA_BYTES_MAX)
+        int, Setting("bytes of messages, tool calls, results and all versions of notes", 0, QUOTA_BYTES_MAX)
     ] = 1_000_000_000
 
 

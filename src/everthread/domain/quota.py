@@ -38,11 +38,11 @@ class Quotas(Struct, frozen=True):
             )
 
     def check_stored(self, count: int) -> None:
-        """Raise `StorageQuotaReached` if a person whose messages have that many bytes may not write another."""
+        """Raise `StorageQuotaReached` if a person whose messages and notes have that many bytes may not write more."""
         if count >= self.stored_bytes:
             raise StorageQuotaReached(
-                f"your conversations take {count:,} bytes, and {self.stored_bytes:,} are allowed for each person here; "
-                "delete old ones, or ask the operator for more"
+                f"your conversations and notes take {count:,} bytes, and {self.stored_bytes:,} are allowed for each "
+                "person here; delete old conversations, or ask the operator for more"
             )
 
     def check_media(self, count: int) -> None:

@@ -17,6 +17,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import BoundaryResult, command_turn_id, cross
+from everthread.lifecycle.quotas import check_message
 from everthread.lifecycle.validation import check_key, check_owner
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -75,6 +76,7 @@ class InboxOperations(LifecycleBase):
         if not text.strip() or text.strip() == FORGOTTEN:
             raise BadInput("the last message was forgotten and can't be asked again; write it again")
         row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user), context.now)
+        check_message(uow, self._quotas, row)
         return RetriedTurn(crossing, row)
 
     @transaction

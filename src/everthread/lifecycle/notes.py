@@ -37,6 +37,7 @@ from everthread.domain.note_provenance import NOTES_SESSION, author_of
 from everthread.domain.review_window import Review, ReviewState
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
+from everthread.lifecycle.quotas import check_note
 from everthread.lifecycle.reviews import check_held, check_review, claim_review
 from everthread.lifecycle.turns import PROCESS_TTL_S
 from everthread.lifecycle.validation import check_owner
@@ -92,11 +93,13 @@ class NoteOperations(LifecycleBase):
         """Apply a change. Without `ref` the note belongs to the person and to no conversation.
 
         Raises `Fenced` for a `review` that may not write any more, `Outdated` for a review or a running turn during
-        which something was forgotten.
+        which something was forgotten, `StorageQuotaReached` for a person who may not store more.
         """
         check_owner(owner)
         if review is not None:
             check_held(uow, review)
+        if change.action is not NoteAction.REMOVE:
+            check_note(uow, self._quotas, owner)
         source = NoteSource(review.forget_count) if review is not None else NoteSource(turn_id=change.turn_id)
         return write_note(uow, change, source, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
 
@@ -150,6 +153,7 @@ class NoteOperations(LifecycleBase):
         if before is None or before.action is NoteAction.REMOVE:
             change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
             return write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id="", now=now)
+        check_note(uow, self._quotas, owner)
         if before.content == FORGOTTEN:
             raise Erased(f"the text before {note_id}:{version} was forgotten; it can't be restored")
         action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE

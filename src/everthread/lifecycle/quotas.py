@@ -1,6 +1,7 @@
 """Check quotas inside the transaction that writes, so that requests at the same time cannot exceed them together.
 
-The bytes of messages are checked when a message is accepted. The answers of accepted messages are stored in any case.
+The stored bytes are checked when a message is accepted and when a note is written. The answers of accepted messages are
+stored in any case.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ def check_message(uow: UnitOfWork, quotas: Quotas | None, row: InboxRow) -> None
         quotas.check_media(counts.media_bytes)
     if not is_in_session:
         quotas.check_sessions(counts.sessions)
+
+
+def check_note(uow: UnitOfWork, quotas: Quotas | None, owner: str) -> None:
+    """Raise `StorageQuotaReached` if the person may not write another version of a note. Removing needs no check."""
+    if quotas is None or owner == quotas.exempt:
+        return
+    counts = uow.quota_counters.get(owner) or _first_counts(uow, owner)
+    quotas.check_stored(counts.stored_bytes)
 
 
 def check_opening(uow: UnitOfWork, quotas: Quotas | None, session: Session, now: float) -> None:

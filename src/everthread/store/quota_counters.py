@@ -16,7 +16,8 @@ _COUNTED = (
     "(SELECT COALESCE(SUM(octet_length(m.content) + COALESCE(octet_length(m.extra), 0)), 0) FROM sessions s "
     "JOIN turns t ON t.session_id = s.id "
     f"JOIN messages m ON m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN} "
-    "WHERE s.owner = ?)",
+    "WHERE s.owner = ?) "
+    "+ (SELECT COALESCE(SUM(octet_length(content)), 0) FROM note_versions WHERE owner = ?)",
     "(SELECT COALESCE(SUM(media_bytes), 0) FROM inbox WHERE owner = ? AND media <> '')",
 )
 
@@ -27,7 +28,7 @@ class QuotaCounts(Struct, frozen=True):
     sessions: int
     """Chats that are not forgotten, without continuations of compressed ones."""
     stored_bytes: int
-    """Bytes of the messages of all turns."""
+    """Bytes of the messages of all turns and of all versions of notes."""
     media_bytes: int
     """Bytes of the attachments."""
 
@@ -60,7 +61,7 @@ class QuotaCounters(Table):
 
     def count(self, owner: str) -> QuotaCounts:
         """Count the owner's data. Reads all of it."""
-        return QuotaCounts(*self._execute(f"SELECT {', '.join(_COUNTED)}", (owner, owner, owner))[0])
+        return QuotaCounts(*self._execute(f"SELECT {', '.join(_COUNTED)}", (owner, owner, owner, owner))[0])
 
     def forks(self, owner: str, after: float, before: float, limit: int) -> int:
         """Count the owner's forks between those times, up to a limit."""

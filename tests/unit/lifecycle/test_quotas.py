@@ -11,9 +11,9 @@ from tests.runtime import ME, CoreFixture
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import QuotaReached, StorageQuotaReached
 from everthread.domain.media import FILE_BYTES_MAX, Media
-from everthread.domain.model import Inbound, SessionKey
+from everthread.domain.model import Inbound, NoteAction, NoteVersion, SessionKey
 from everthread.domain.quota import DAY_S, Quotas
-from everthread.lifecycle import ForgetSession
+from everthread.lifecycle import ForgetSession, NoteChange
 
 ANNA = "telegram:7"
 HERE = SessionKey.parse("agent:main:telegram:dm:7")
@@ -93,10 +93,45 @@ async def test_a_guest_cannot_store_without_end(tmp_path: Path) -> None:
         await core.turn(HERE, "é" * 240, owner=ANNA)
         for _ in range(3):
             await core.turn(HERE, "hello", owner=ANNA)
-        with pytest.raises(StorageQuotaReached, match="your conversations take 1,0.. bytes"):
+        with pytest.raises(StorageQuotaReached, match="your conversations and notes take 1,0.. bytes"):
             await core.turn(HERE, "hello", owner=ANNA)
         command = Inbound(HERE, ANNA, "/status", command=True)
         assert (await core.lifecycle.accept(command))[1], "commands are accepted"
+
+
+async def test_a_guest_cannot_write_notes_without_end(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path, quotas=quotas(stored_bytes=1000)) as core:
+
+        async def note(number: int) -> NoteVersion:
+            return await core.note(f"{number} " + "é" * 240, owner=ANNA)
+
+        results = await asyncio.gather(*map(note, range(10)), return_exceptions=True)
+        assert [type(result) for result in results] == [NoteVersion] * 3 + [StorageQuotaReached] * 7
+        assert "your conversations and notes take 1,446 bytes" in str(results[-1])
+        with pytest.raises(StorageQuotaReached):
+            await core.turn(HERE, "hello", owner=ANNA)
+        first = results[0]
+        assert isinstance(first, NoteVersion)
+        change = NoteChange(NoteAction.REPLACE, first.target, "shorter", first.note_id)
+        with pytest.raises(StorageQuotaReached):
+            await core.lifecycle.write_note(change, owner=ANNA)
+        removed = await core.lifecycle.write_note(
+            NoteChange(NoteAction.REMOVE, first.target, note_id=first.note_id), owner=ANNA
+        )
+        with pytest.raises(StorageQuotaReached):
+            await core.lifecycle.undo_note(removed.note_id, removed.version, owner=ANNA)
+        await core.note("x" * 2000)
+
+
+async def test_a_guest_cannot_store_without_end_by_asking_again(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path, quotas=quotas(stored_bytes=1000)) as core:
+        turn = await core.turn(HERE, "é" * 500, owner=ANNA)
+        with pytest.raises(StorageQuotaReached, match="your conversations and notes take 2,003 bytes"):
+            await core.lifecycle.retry_turn(HERE, owner=ANNA)
+        assert await core.store.read(lambda uow: uow.inbox.waiting(HERE)) == ()
+        session = await core.session(turn.ref.session_id)
+        visible = await core.store.read(lambda uow: uow.turns.last_visible(session, 1))
+        assert visible, "the refused request undid nothing"
 
 
 async def test_a_guest_cannot_send_attachments_without_end(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from tests.runtime import ME, CoreFixture
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import EverthreadError
 from everthread.domain.media import Media
-from everthread.domain.model import Inbound, Message, Role, SessionKey, ToolCall
+from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
 from everthread.domain.quota import Quotas
-from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
+from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.lifecycle.archive import prunable
 
 PEOPLE = ("anna", "ben", ME)
@@ -38,6 +38,7 @@ class History:
         steps: list[Callable[[str], Awaitable[object]]] = [
             *(self.turn, self.turn, self.turn, self.new, self.branch, self.rewind, self.compress, self.attach),
             *(self.set_aside, self.fetch, self.forget, self.forget_fact, self.prune),
+            *(self.note, self.change_note, self.undo_note),
         ]
         if self.chance.random() < 0.02:
             steps = [self.forget_owner]
@@ -102,6 +103,22 @@ class History:
         note = await self.core.note("tea", owner=person)
         await self.core.lifecycle.forget(ForgetFact(note.note_id), owner=person)
 
+    async def note(self, person: str) -> None:
+        ref = await self.core.lifecycle.current(self.key(person))
+        text = self.chance.choice(("likes tea", "ü" * self.chance.randrange(1, 2000)))
+        await self.core.note(text, ref if ref is not None and ref.owner == person else None, owner=person)
+
+    async def change_note(self, person: str) -> None:
+        notes = await self.core.store.read(lambda uow: uow.notes.current(person, NoteTarget.MEMORY))
+        if notes:
+            action = self.chance.choice((NoteAction.REPLACE, NoteAction.REMOVE))
+            change = NoteChange(action, NoteTarget.MEMORY, "no ü", self.chance.choice(notes).note_id)
+            await self.core.lifecycle.write_note(change, owner=person)
+
+    async def undo_note(self, person: str) -> None:
+        for last in await self.core.store.read(lambda uow: uow.notes.history(person, 1)):
+            await self.core.lifecycle.undo_note(last.note_id, last.version, owner=person)
+
     async def forget_owner(self, person: str) -> None:
         await self.core.lifecycle.forget(ForgetOwner(), owner=person)
 
@@ -137,9 +154,10 @@ async def test_the_counters_of_a_person_are_first_made_from_their_data(tmp_path:
     async with CoreFixture(tmp_path) as core:
         for number in range(3):
             await core.turn(key("anna", number), "hello", owner="anna")
+        await core.note("likes tea", owner="anna")
         assert await core.store.read(lambda uow: uow.quota_counters.get("anna")) is None
     async with CoreFixture(tmp_path, quotas=QUOTAS) as core:
         await core.turn(key("anna", 0), "hello", owner="anna")
         counts = await core.store.read(lambda uow: uow.quota_counters.get("anna"))
         assert counts is not None
-        assert (counts.sessions, counts.stored_bytes) == (3, 4 * len("hellore hello"))
+        assert (counts.sessions, counts.stored_bytes) == (3, 4 * len("hellore hello") + len("likes tea"))

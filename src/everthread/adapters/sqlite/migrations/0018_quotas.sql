@@ -9,12 +9,15 @@ ALTER TABLE inbox ADD COLUMN media_bytes INTEGER NOT NULL DEFAULT 0;
 -- Forks of a person within a day are counted here. Only forks are in the index.
 CREATE INDEX boundaries_forks ON boundaries (owner, at) WHERE kind = 'branch';
 
+-- The notes of a person are counted by it once.
+CREATE INDEX note_versions_owner ON note_versions (owner);
+
 -- Counters of the persons who have a quota. A row is made from the data when it is first needed; from then on the
 -- triggers below keep it up to date, whatever changes the data. An owner without a row costs nothing.
 CREATE TABLE quota_counters (
     owner        TEXT NOT NULL PRIMARY KEY,
     sessions     INTEGER NOT NULL,   -- chats that are not forgotten, without continuations
-    stored_bytes INTEGER NOT NULL,   -- of the messages of all turns
+    stored_bytes INTEGER NOT NULL,   -- of the messages of all turns and of all versions of notes
     media_bytes  INTEGER NOT NULL    -- of the attachments
 ) WITHOUT ROWID;
 
@@ -54,6 +57,20 @@ BEGIN
     UPDATE quota_counters
     SET stored_bytes = stored_bytes - octet_length(OLD.content) - COALESCE(octet_length(OLD.extra), 0)
     WHERE owner = OLD.owner;
+END;
+
+CREATE TRIGGER quota_note_added AFTER INSERT ON note_versions
+BEGIN
+    UPDATE quota_counters SET stored_bytes = stored_bytes + octet_length(NEW.content) WHERE owner = NEW.owner;
+END;
+CREATE TRIGGER quota_note_erased AFTER UPDATE OF content ON note_versions
+BEGIN
+    UPDATE quota_counters SET stored_bytes = stored_bytes + octet_length(NEW.content) - octet_length(OLD.content)
+    WHERE owner = NEW.owner;
+END;
+CREATE TRIGGER quota_note_removed AFTER DELETE ON note_versions
+BEGIN
+    UPDATE quota_counters SET stored_bytes = stored_bytes - octet_length(OLD.content) WHERE owner = OLD.owner;
 END;
 
 CREATE TRIGGER quota_media_added AFTER INSERT ON inbox

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.commands.doctor.store import RECENT_S
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
+from everthread.domain.schedule import ScheduleState
 from everthread.domain.text_format import local_time, pluralize, shorten
 from everthread.lifecycle.local_token import no_valid_key
 
@@ -21,6 +22,8 @@ HTTP = "http"
 SILENT_S = 30.0
 _REPLIES_MAX = 1000
 _PEOPLE_MAX = 1000
+_PRUNE = "old data: everthread sessions prune"
+_REMOVE_TASKS = "tasks: everthread cron remove NAME --owner OWNER"
 
 
 async def gateway(case: Case) -> Finding:
@@ -92,19 +95,22 @@ async def _check_quotas(settings: Settings, runtime: CliRuntime) -> list[tuple[s
             if owner == quotas.exempt:
                 continue
             counts = uow.quota_counters.get(owner) or uow.quota_counters.count(owner)
-            for name, count, limit in (
-                ("sessions", counts.sessions, quotas.sessions),
-                ("stored_bytes", counts.stored_bytes, quotas.stored_bytes),
-                ("media_bytes", counts.media_bytes, quotas.media_bytes),
+            for name, count, limit, remove in (
+                ("sessions", counts.sessions, quotas.sessions, _PRUNE),
+                ("stored_bytes", counts.stored_bytes, quotas.stored_bytes, _PRUNE),
+                ("media_bytes", counts.media_bytes, quotas.media_bytes, _PRUNE),
+                ("schedules", _count_tasks(uow, owner), quotas.schedules, _REMOVE_TASKS),
             ):
                 if count >= max(limit, 1):
                     says = f"{owner} has reached gateway.quotas.{name} ({count:,} of {limit:,}) and is refused more"
-                    problems.append(
-                        (says, f"raise gateway.quotas.{name}, or remove old data: everthread sessions prune")
-                    )
+                    problems.append((says, f"raise gateway.quotas.{name}, or remove {remove}"))
         return problems
 
     return await runtime.store.read(read)
+
+
+def _count_tasks(uow: UnitOfWork, owner: str) -> int:
+    return sum(schedule.state is not ScheduleState.OVER for schedule in uow.schedules.all(owner))
 
 
 def _check_queue(found: GatewayStatus) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
 from tests.e2e.cli.commands.doctor.doctor_home import ME, failed, in_home
 
 from everthread.bootstrap.runtime import Runtime
@@ -13,6 +14,7 @@ from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Reply, ReplyState, SessionKey
+from everthread.domain.schedule import Schedule, ScheduleState
 from everthread.store.api_keys import ApiKey
 
 
@@ -162,3 +164,24 @@ def test_people_who_have_reached_a_quota_are_reported(home: Path) -> None:
     says, fix = failed(home, "--offline")["gateway"]
     assert says == "anna has reached gateway.quotas.sessions (1 of 1) and is refused more"
     assert fix.startswith("raise gateway.quotas.sessions")
+
+
+def test_people_with_as_many_scheduled_tasks_as_allowed_are_reported(home: Path) -> None:
+    with (home / "config.toml").open("a") as config:
+        config.write("[gateway.quotas]\nschedules = 1\n")
+    task = Schedule("x1", "anna", "news", "0 7 * * *", "UTC", 0.0, "Summarise the news.", next_at=1e12)
+
+    async def write(runtime: Runtime) -> None:
+        await runtime.lifecycle.cross(SessionKey.parse("agent:main:http:dm:desk::anna"), New(), owner="anna")
+        over = replace(task, id="x2", name="old", state=ScheduleState.OVER, next_at=None)
+        await runtime.store.write(lambda uow: uow.schedules.add(over))
+
+    async def add(runtime: Runtime) -> None:
+        await runtime.store.write(lambda uow: uow.schedules.add(task))
+
+    in_home(home, write)
+    assert "gateway" not in failed(home, "--offline")
+    in_home(home, add)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "anna has reached gateway.quotas.schedules (1 of 1) and is refused more"
+    assert fix.endswith("remove tasks: everthread cron remove NAME --owner OWNER")
