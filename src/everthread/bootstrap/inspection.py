@@ -8,7 +8,14 @@ from contextlib import AbstractContextManager, aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
+from everthread.adapters.sqlite.maintenance import (
+    drop_automatic_tokens,
+    examine,
+    exclusive_access,
+    inspect,
+    read_tombstones,
+    renumber,
+)
 from everthread.adapters.sqlite.sentinel import (
     KnownBackup,
     known_backups,
@@ -163,6 +170,12 @@ class Inspection:
     def renumber_copy(self, path: Path) -> None:
         """Prepare a copy of a store for use: providers know keys that it does not contain."""
         renumber(path, self.clock.now())
+
+    def drop_lost_tokens(self, path: Path) -> bool:
+        """Remove the automatic token of a copy unless its text is in this home. Return whether it was removed."""
+        from everthread.lifecycle.local_token import read_private
+
+        return drop_automatic_tokens(path, read_private(self.settings.local_token_path))
 
     def restore_hint(self) -> str:
         """Say how to restore the newest good backup of the store."""

@@ -32,33 +32,40 @@ class LocalToken(StoreOperations):
         self._path = path
 
     async def create_first(self, token: str, owner: str) -> bool:
-        """Create the automatic token from this text, unless the store has or had one. Return whether it was created.
-
-        The file is written first: a process that dies in between leaves a text that opens nothing, and the next start
-        replaces it. Only one gateway at a time serves a home.
-        """
+        """Create the automatic token from this text, unless the store has or had one. Return whether it was created."""
         if await self._store.read(lambda uow: uow.api_keys.ever_existed()):
             await self._remove_stale_file()
             return False
-        _write_private(self._path, token)
-        if await self._add_first(ApiKey(hash_token(token), owner, LOCAL, self._clock.now(), automatic=True)):
-            log.info("created the API token %r; everthread tokens show prints it", LOCAL)
-            return True
-        # Another process created a token in this moment.
-        self._path.unlink(missing_ok=True)
-        return False
+        if not await self._add_first(token, owner):
+            # Another process created a token in this moment.
+            return False
+        log.info("created the API token %r; everthread tokens show prints it", LOCAL)
+        return True
 
     @transaction
-    def _add_first(self, uow: UnitOfWork, key: ApiKey) -> bool:
-        return not uow.api_keys.ever_existed() and uow.api_keys.add(key)
+    def _add_first(self, uow: UnitOfWork, token: str, owner: str) -> bool:
+        """Write file and key under the store's write lock, so that no other process writes the file meanwhile.
+
+        The file is written first: a process that dies in between leaves a text that opens nothing, and the next start
+        replaces it.
+        """
+        if uow.api_keys.ever_existed():
+            return False
+        _write_private(self._path, token)
+        return uow.api_keys.add(ApiKey(hash_token(token), owner, LOCAL, self._clock.now(), automatic=True))
 
     async def text(self) -> str | None:
         """Return the text of the automatic token; None if there is none, or it is revoked."""
-        token = _read_private(self._path)
+        token = read_private(self._path)
         if not is_token(token):
             return None
         key = await self._store.read(lambda uow: uow.api_keys.get(hash_token(token)))
         return token if key is not None and key.is_valid(self._clock.now()) else None
+
+    async def is_lost(self, keys: Sequence[ApiKey]) -> bool:
+        """Return True if the automatic token is valid and its text is not here: the store came without the file."""
+        now = self._clock.now()
+        return any(key.automatic and key.is_valid(now) for key in keys) and await self.text() is None
 
     async def revoke(self, owner: str, name: str) -> ApiKey | None:
         """Revoke a token and return it; None if there is none. The file of the automatic one is removed."""
@@ -99,7 +106,7 @@ def _write_private(path: Path, text: str) -> None:
         raise StoreUnwritable(f"{path}: {error.strerror}; make the folder writable for your user") from error
 
 
-def _read_private(path: Path) -> str:
+def read_private(path: Path) -> str:
     """Return the text of the file; empty if there is none. A symbolic link is not followed."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import stat
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -89,6 +92,32 @@ async def test_the_file_of_a_start_that_was_killed_opens_nothing_and_is_replaced
         await store.write(lambda uow: uow.api_keys.remove("me", "local"))
         assert not await local.create_first(new_token(), "me")
         assert not file.exists(), "the file of a revoked token is removed"
+
+
+def test_two_first_starts_at_the_same_time_leave_a_token_with_its_text(tmp_path: Path) -> None:
+    for number in range(20):
+        home = tmp_path / f"home{number}"
+        home.mkdir()
+        # The file of a start that was killed.
+        (home / "local.token").write_text(f"{new_token()}\n")
+        meeting = Barrier(3)
+
+        async def start(home: Path = home, meeting: Barrier = meeting) -> bool:
+            async with opened(home) as (_, local):
+                meeting.wait(10)
+                return await local.create_first(new_token(), "me")
+
+        with ThreadPoolExecutor(3) as threads:
+            created = [start.result() for start in [threads.submit(asyncio.run, start()) for _ in range(3)]]
+        assert sorted(created) == [False, False, True]
+
+        async def text(home: Path = home) -> str | None:
+            async with opened(home) as (store, local):
+                assert len(await keys(store)) == 1
+                return await local.text()
+
+        assert asyncio.run(text()) is not None, number
+        assert [name for name in os.listdir(home) if name.startswith("local")] == ["local.token"]
 
 
 async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:

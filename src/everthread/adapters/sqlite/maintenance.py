@@ -14,6 +14,7 @@ import apsw
 from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import check_application, known_migrations
 from everthread.adapters.sqlite.sentinel import check_not_lost, index_damage_in, read_sentinel, without_index_damage
+from everthread.domain.api_key import hash_token
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck, UnitOfWork
 
@@ -164,6 +165,28 @@ def renumber(path: Path, now: float) -> None:
         connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
         connection.pragma("user_version", number)
         connection.execute("COMMIT")
+
+
+def drop_automatic_tokens(path: Path, token: str) -> bool:
+    """Remove the automatic tokens of a restored copy, except the one with this text. Return whether there was one.
+
+    Nobody has their text. Without any other token the copy counts as one that never had a token, so that the next start
+    of a gateway creates one. A copy whose tokens were all revoked stays without.
+    """
+    with open_bare(path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if not list(connection.execute("SELECT 1 FROM pragma_table_info('tokens') WHERE name = 'automatic'")):
+            # Of an older version, which created no token automatically.
+            return False
+        dropped = list(
+            connection.execute(
+                "DELETE FROM tokens WHERE automatic AND token_hash <> ? RETURNING name", (hash_token(token),)
+            )
+        )
+        if dropped:
+            connection.execute("DELETE FROM tokens_first WHERE NOT EXISTS (SELECT 1 FROM tokens)")
+        connection.execute("COMMIT")
+    return bool(dropped)
 
 
 @contextlib.contextmanager

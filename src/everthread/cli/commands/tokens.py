@@ -99,6 +99,7 @@ def show_token(cli: CliContext, as_json: bool) -> None:
     """
     import sys
 
+    from everthread.cli.commands.gateway.token_access import LOST, LOST_FIX
     from everthread.lifecycle.local_token import LocalToken
 
     if as_json or not sys.stdout.isatty():
@@ -107,10 +108,14 @@ def show_token(cli: CliContext, as_json: bool) -> None:
             "create one with everthread tokens new NAME"
         )
 
-    async def text(runtime: CliRuntime) -> str | None:
-        return await LocalToken(runtime.store, runtime.clock, runtime.settings.local_token_path).text()
+    async def text(runtime: CliRuntime) -> tuple[str | None, bool]:
+        local = LocalToken(runtime.store, runtime.clock, runtime.settings.local_token_path)
+        keys = await runtime.store.read(lambda uow: uow.api_keys.all())
+        return await local.text(), await local.is_lost(keys)
 
-    token = cli.read(text, default=None)
+    token, lost = cli.read(text, default=(None, False))
+    if lost:
+        raise NotFound(f"{LOST}; {LOST_FIX}")
     if token is None:
         raise NotFound(
             "this home has no automatic token: no gateway with HTTP was started yet, you created a token before, or it "

@@ -112,6 +112,17 @@ def test_the_automatic_token_is_shown_on_a_terminal_only(tmp_path: Path) -> None
     assert (code, token in output) == (2, False)
 
 
+def test_a_home_without_the_text_of_its_automatic_token_says_what_to_do(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    start_gateway_once(home)
+    (home / "local.token").unlink()
+    code, output = on_terminal("tokens", "show", home=home)
+    assert code == 1
+    assert "its text is not in this home" in output
+    assert "everthread tokens new NAME" in " ".join(output.split())
+    assert "everthread tokens revoke local" in " ".join(output.split())
+
+
 def test_a_revoked_automatic_token_is_neither_kept_nor_made_again(tmp_path: Path) -> None:
     home = tmp_path / "home"
     token = start_gateway_once(home)

@@ -29,6 +29,8 @@ class Restored(NamedTuple):
     """Folder with the previous contents of the home."""
     unforgotten: tuple[tuple[str, str], ...] = ()
     """Data forgotten since the backup that is back now: kind and id."""
+    dropped_token: bool = False
+    """The automatic token was left out, because its text is not in this home."""
 
 
 @click.command()
@@ -40,7 +42,8 @@ def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
 
     The whole file is verified before anything is changed. If the home has data, --force is needed; the previous store,
     notes and settings are then moved to a folder in the home. API keys (.env), mcp.json and the local model are not
-    part of a backup and stay unchanged.
+    part of a backup and stay unchanged. Nor is the text of the automatic API token `local`: that token is dropped
+    unless its text is in the home, and the next start of a gateway creates one if there is no other.
 
     Data forgotten after the backup comes back. It is listed as far as known, so that you can forget it again.
 
@@ -59,6 +62,9 @@ def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
         yield f"Restored {home} as of {created}: {describe_counts(done.manifest.counts)}."
         if done.aside is not None:
             yield f"The previous contents are in {done.aside}."
+        if done.dropped_token:
+            yield "The automatic API token is not restored, because a backup does not have its text."
+            yield "The next start of a gateway creates one if there is no other: everthread tokens show."
         if done.unforgotten:
             yield f"Forgotten since the backup, and restored with it: {_list(done.unforgotten)}."
             yield "To forget them again, see everthread forget --help."
@@ -68,6 +74,7 @@ def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
         "schema": done.manifest.schema,
         **done.manifest.counts,
         "aside": str(done.aside) if done.aside else None,
+        "dropped_token": done.dropped_token,
         "unforgotten": [{"kind": kind, "id": identity} for kind, identity in done.unforgotten],
     }
     render(Result(data, text), as_json)
@@ -97,6 +104,7 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
                 manifest = backup_file.unpack(file, folder, advance)
             unopened.inspect_copy(folder / backup_file.STORE)
             unopened.renumber_copy(folder / backup_file.STORE)
+            lost = unopened.drop_lost_tokens(folder / backup_file.STORE)
             back = tuple(sorted(unopened.forgotten_since(folder / backup_file.STORE)))
             aside = _unused_folder(settings.home, now)
             backups = unopened.known_backups()
@@ -111,7 +119,7 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
         if isinstance(error, OSError):
             raise translate_os_error(settings.home, error) from error
         raise
-    return Restored(manifest, aside if moved else None, back)
+    return Restored(manifest, aside if moved else None, back, lost)
 
 
 def _refuse_to_overwrite(settings: Settings) -> None:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.commands.doctor.store import RECENT_S
+from everthread.cli.commands.gateway.token_access import LOST, LOST_FIX
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
 from everthread.domain.schedule import ScheduleState
 from everthread.domain.text_format import local_time, pluralize, shorten
-from everthread.lifecycle.local_token import no_valid_key
+from everthread.lifecycle.local_token import LocalToken, no_valid_key
 
 if TYPE_CHECKING:
     from everthread.cli.commands.gateway.status import GatewayStatus
@@ -63,6 +64,9 @@ async def http(case: Case) -> Finding:
     keys, ever, has_clients = await runtime.store.read(
         lambda uow: (uow.api_keys.all(), uow.api_keys.ever_existed(), uow.sessions.has_key(beginning))
     )
+    local = LocalToken(runtime.store, runtime.clock, settings.local_token_path)
+    if await local.is_lost(keys):
+        return bad(LOST, LOST_FIX)
     if has_clients and all(key.automatic and key.used_at is None for key in keys) and (keys or not ever):
         return bad(
             "every HTTP request needs a token now, and none was used yet: clients that send none stop working",

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 HINT = "HTTP requests need a token: everthread tokens show prints the one of this machine."
 LOCKED = "no valid API token: every HTTP request is refused; create one with everthread tokens new NAME"
+LOST = "the automatic API token exists, but its text is not in this home; nobody can use it"
+LOST_FIX = (
+    "create a token with everthread tokens new NAME, and remove the lost one, which everthread tokens list shows as "
+    "automatic: everthread tokens revoke local"
+)
 
 
 class TokenAccess(Struct, frozen=True):
@@ -29,4 +34,6 @@ async def read_token_access(runtime: CliRuntime) -> TokenAccess:
     if no_valid_key(keys, runtime.clock.now()):
         return TokenAccess(problems=(LOCKED,))
     local = LocalToken(runtime.store, runtime.clock, runtime.settings.local_token_path)
+    if await local.is_lost(keys):
+        return TokenAccess(problems=(f"{LOST}; {LOST_FIX}",))
     return TokenAccess(HINT if await local.text() is not None else "")

@@ -17,8 +17,10 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import Settings
+from everthread.domain.api_key import make_token
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role
 from everthread.lifecycle import NoteChange
+from everthread.lifecycle.local_token import LocalToken
 from everthread.testing.recording_provider import RecordingProvider
 
 
@@ -75,10 +77,10 @@ def test_a_store_of_a_newer_version_is_refused(home: Path, tmp_path: Path) -> No
 def undo_migrations(after: int) -> str:
     """Return statements that turn a store of today into one with the schema of that migration."""
 
-    def objects(migrations: tuple[Migration, ...]) -> tuple[set[str], set[str], set[tuple[str, str]]]:
+    def objects(migrations: tuple[Migration, ...]) -> tuple[dict[str, set[str]], set[tuple[str, str]]]:
         connection = connect(":memory:")
         migrate(connection, ":memory:", migrations)
-        named = {"table": set[str](), "index": set[str]()}
+        named = {"table": set[str](), "index": set[str](), "trigger": set[str]()}
         for kind, name in connection.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL"):
             named.setdefault(kind, set()).add(name)
         columns = {
@@ -87,16 +89,20 @@ def undo_migrations(after: int) -> str:
             for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         }
         connection.close()
-        return named["index"], named["table"], columns
+        return named, columns
 
-    indexes, tables, columns = objects(known_migrations()[:after])
-    new_indexes, new_tables, new_columns = objects(known_migrations())
-    statements = [f"DROP INDEX {name}" for name in sorted(new_indexes - indexes)]
-    statements += [f"DROP TABLE {name}" for name in sorted(new_tables - tables)]
+    named, columns = objects(known_migrations()[:after])
+    new_named, new_columns = objects(known_migrations())
+    # Triggers first: without their tables, the statements after them fail.
+    statements = [
+        f"DROP {kind} {name}"
+        for kind in ("trigger", "index", "table")
+        for name in sorted(new_named[kind] - named[kind])
+    ]
     statements += [
         f"ALTER TABLE {table} DROP COLUMN {column}"
         for table, column in sorted(new_columns - columns)
-        if table in tables
+        if table in named["table"]
     ]
     return "; ".join([*statements, f"DELETE FROM migrations WHERE number > {after}"])
 
@@ -210,3 +216,58 @@ def test_a_damaged_database_is_read_but_not_written_until_it_is_restored(home: P
     assert printed(home, "restore", str(file), "--force")["turns"] == 3
     assert everthread(home, "memory", "list").returncode == 0
     assert problems(home) == []
+
+
+def start_gateway_once(home: Path, letter: str = "a") -> str | None:
+    """Create the automatic token as the start of a gateway does. Return the text that opens the home."""
+
+    async def create() -> str | None:
+        async with Runtime(Settings(home)) as runtime:
+            local = LocalToken(runtime.store, runtime.clock, runtime.settings.local_token_path)
+            await local.create_first(make_token(letter * 43), "me")
+            return await local.text()
+
+    return asyncio.run(create())
+
+
+def token_names(home: Path) -> list[str]:
+    return [token["name"] for token in printed(home, "tokens", "list")]
+
+
+def test_a_restored_home_gets_a_token_that_its_user_can_read(home: Path, tmp_path: Path) -> None:
+    file, new = tmp_path / "it.tar.gz", tmp_path / "new"
+    start_gateway_once(home)
+    printed(home, "backup", str(file))
+    done = everthread(new, "restore", str(file))
+    assert "The automatic API token is not restored" in done.stdout
+    assert "everthread tokens show" in done.stdout
+    assert token_names(new) == []
+    assert start_gateway_once(new, "b") == make_token("b" * 43)
+    assert token_names(new) == ["local"]
+
+
+def test_the_automatic_token_stays_valid_if_its_text_is_in_the_home(home: Path, tmp_path: Path) -> None:
+    token = start_gateway_once(home)
+    printed(home, "backup", str(tmp_path / "it.tar.gz"))
+    assert not printed(home, "restore", str(tmp_path / "it.tar.gz"), "--force")["dropped_token"]
+    assert start_gateway_once(home, "b") == token
+
+
+def test_a_restore_does_not_bring_back_a_revoked_automatic_token(home: Path, tmp_path: Path) -> None:
+    start_gateway_once(home)
+    everthread(home, "tokens", "new", "phone")
+    printed(home, "backup", str(tmp_path / "it.tar.gz"))
+    everthread(home, "tokens", "revoke", "local")
+    assert printed(home, "restore", str(tmp_path / "it.tar.gz"), "--force")["dropped_token"]
+    assert start_gateway_once(home, "b") is None, "another token exists"
+    assert token_names(home) == ["phone"]
+
+
+def test_a_restored_home_whose_tokens_were_all_revoked_stays_locked(home: Path, tmp_path: Path) -> None:
+    file, new = tmp_path / "it.tar.gz", tmp_path / "new"
+    start_gateway_once(home)
+    everthread(home, "tokens", "revoke", "local")
+    printed(home, "backup", str(file))
+    assert not printed(new, "restore", str(file))["dropped_token"]
+    assert start_gateway_once(new, "b") is None
+    assert token_names(new) == []

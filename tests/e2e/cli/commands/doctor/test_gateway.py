@@ -12,6 +12,7 @@ from tests.e2e.cli.commands.doctor.doctor_home import ME, failed, in_home
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder
+from everthread.domain.api_key import hash_token, make_token
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Reply, ReplyState, SessionKey
 from everthread.domain.schedule import Schedule, ScheduleState
@@ -88,18 +89,26 @@ def test_clients_that_send_no_token_are_reported_until_one_does(home: Path) -> N
     assert "everthread gateway start" in fix
     assert "everthread tokens show" in fix
 
+    token = make_token("x" * 43)
+
     async def make(runtime: Runtime) -> None:
-        token = ApiKey("hash", ME, "local", runtime.clock.now(), automatic=True)
-        await runtime.store.write(lambda uow: uow.api_keys.add(token))
+        key = ApiKey(hash_token(token), ME, "local", runtime.clock.now(), automatic=True)
+        await runtime.store.write(lambda uow: uow.api_keys.add(key))
 
     in_home(home, make)
+    says, fix = failed(home, "--offline")["http"]
+    assert says == "the automatic API token exists, but its text is not in this home; nobody can use it"
+    assert "everthread tokens new NAME" in fix
+    assert "everthread tokens revoke local" in fix
+    (home / "local.token").write_text(token)
+    (home / "local.token").chmod(0o600)
     says, fix = failed(home, "--offline")["http"]
     assert "none was used yet" in says
     assert "everthread tokens show" in fix
     assert "gateway start" not in fix
 
     async def use(runtime: Runtime) -> None:
-        await runtime.store.write(lambda uow: uow.api_keys.record_use("hash", runtime.clock.now()))
+        await runtime.store.write(lambda uow: uow.api_keys.record_use(hash_token(token), runtime.clock.now()))
 
     in_home(home, use)
     assert failed(home, "--offline") == {}

@@ -377,6 +377,21 @@ def test_the_start_names_the_command_that_shows_the_token(tmp_path: Path, url: s
         core.leave()
 
 
+def test_the_start_reports_an_automatic_token_without_its_text(tmp_path: Path, url: str) -> None:
+    core = GatewayProcessFixture(tmp_path / "home", url, http=True)
+    try:
+        assert core.end(core.run(http=True))[0] == 0
+        (core.home / "local.token").unlink()
+        process = core.run(http=True)
+        assert core.end(process)[0] == 0
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "its text is not in this home" in said
+        assert "everthread tokens revoke local" in said
+    finally:
+        core.leave()
+
+
 def test_a_gateway_without_http_creates_no_token(core: GatewayProcessFixture) -> None:
     process = core.run()
     assert core.end(process)[0] == 0
