@@ -157,6 +157,7 @@ async def _handle(call: ApiCall, operation: Operation) -> Response:
     # Every route needs a token, except those that the table declares otherwise.
     if operation.auth not in (AuthMode.OPEN, AuthMode.SIGNED):
         call = replace(call, authenticated=await authenticate(call))
+        call.held.count_for(call.caller.owner)
         enter_log_scope(owner=call.caller.owner)
         if call.caller.read_only and not operation.only_reads:
             raise HttpError(403, "This token is read-only: it may only use GET routes.", "read_only_token")

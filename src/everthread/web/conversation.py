@@ -6,6 +6,7 @@ If the client disconnects, the turn goes on, and its answer is stored in the ses
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator
 
 from msgspec import Struct
@@ -72,6 +73,10 @@ async def converse(call: ApiCall, request: ChatRequest, conversation: Conversati
         raise HttpError(400, "In a conversation the agent has its own tools; omit tools.", "unsupported_parameter")
     text, update_id = last_user_text(request), _update_id(call)
     follower = await _accept(call, conversation, text, update_id, streams=bool(request.stream))
+    # The message is stored: a request that waits for its answer must take no room from others.
+    request.messages.clear()
+    del text
+    call.held.release()
     writer = _ReplyWriter(call, conversation, request)
     if isinstance(follower, TurnResult):
         return writer.whole(follower)
@@ -170,8 +175,9 @@ class _TurnFollower:
     def __init__(
         self, call: ApiCall, conversation: Conversation, text: str, row: InboxRow, is_new: bool, *, streams: bool
     ) -> None:
-        self._call, self._conversation, self._text = call, conversation, text
-        self._row, self._is_new = row, is_new
+        self._call, self._conversation = call, conversation
+        # Keep no text: the message may wait for a long time, and the store has it.
+        self._digest, self._row_id, self._is_new = _digest(text), row.id, is_new
         self._events = call.state.add_queue(call.state.waiting)
         # Without a stream, only the beginning and the end of the turn matter.
         self._wanted = _STREAMED if streams else _ENDS
@@ -190,7 +196,7 @@ class _TurnFollower:
             return
         queued = self._events.qsize()
         if queued >= QUEUED_MAX:
-            self._call.gateway.worker.unsubscribe(self._row.id)
+            self._call.gateway.worker.unsubscribe(self._row_id)
         if queued <= QUEUED_MAX:
             self._events.put_nowait(event if queued < QUEUED_MAX else ReaderTooSlow())
 
@@ -202,7 +208,7 @@ class _TurnFollower:
     async def close(self) -> None:
         self._call.state.waiting.discard(self._events)
         if self._is_new:
-            self._call.gateway.worker.unsubscribe(self._row.id)
+            self._call.gateway.worker.unsubscribe(self._row_id)
 
     async def next(self) -> ReplyEvent:
         """Return the next event. Raise `HttpError` if there will be no answer."""
@@ -262,7 +268,7 @@ class _TurnFollower:
             return TurnResult(DONE_BEFORE, await _current_session_id(self._call, self._conversation))
         if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             raise self._set_aside(row.session_id or "")
-        if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
+        if self._digest not in [_digest(m.content) for m in turn.messages if m.role is Role.USER]:
             raise _key_reused()
         texts = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
         if not texts:
@@ -271,7 +277,7 @@ class _TurnFollower:
         return TurnResult(texts[-1], turn.session_id, turn.turn_id)
 
     def _read(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
-        row = uow.inbox.get(self._row.id)
+        row = uow.inbox.get(self._row_id)
         if row is None or row.session_id is None or row.turn_id is None:
             return row, None
         number = uow.turns.number(row.session_id, row.turn_id)
@@ -280,6 +286,10 @@ class _TurnFollower:
     def _set_aside(self, session_id: str) -> HttpError:
         text = "The conversation moved to another session before the answer. The message is kept in its session."
         return HttpError(409, text, "set_aside", conversation_headers(self._conversation, session_id))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _no_answer(ended: TurnEnded, *, is_guest: bool) -> HttpError:

@@ -65,7 +65,7 @@ class WebState:
         self.followers: set[asyncio.Queue[Any]] = set()
         """Queues of the listeners of `/api/events`."""
         self.is_stopping = False
-        self.bodies = BodyBudget()
+        self.bodies = BodyBudget(gateway.settings.owner)
         self.listeners: dict[str, int] = {}
         """The number of event listeners by owner."""
         self.requests: dict[int, int] = {}
@@ -102,7 +102,7 @@ class ApiCall(Struct, frozen=True):
     state: WebState
     request: Request
     held: HeldBody
-    """The bytes of its body in memory. They are released when the request is answered."""
+    """The bytes of its body in memory. They are released when its message is stored, or the request answered."""
     authenticated: ApiCaller | None = None
     path_session: Session | None = None
     """The session in the path; it belongs to the caller."""
@@ -164,7 +164,7 @@ class ApiCall(Struct, frozen=True):
                         size += len(part)
                         if too_large := size > bytes_max:
                             break
-                        self.held.add(len(part), signed=self.authenticated is not None)
+                        self.held.add(len(part))
                         # Parts of about one size: a growing array would be moved often, and leave holes in the memory.
                         if len(parts[-1]) >= PART_BYTES:
                             parts.append(bytearray())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 
 from everthread.config.schema import GatewaySettings
-from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.replies import End, Say
 from everthread.testing.model_server.server import ModelServer
-from everthread.web.body_budget import ADDRESS_BYTES_MAX, BODIES_BYTES_MAX
+from everthread.web.request import BODY_BYTES_MAX
 
 MODEL = lambda _: Say("Hello.")  # noqa: E731
 CHAT = "/v1/chat/completions"
@@ -104,10 +105,68 @@ async def test_a_request_holds_its_body_until_it_is_answered(tmp_path: Path) -> 
             answer = await fixture.ask("POST", CHAT, body)
             assert answer.status == (400 if body is refused else 200)
             assert bodies.is_empty
-        others = [str(number) for number in range(BODIES_BYTES_MAX // ADDRESS_BYTES_MAX)]
-        for address in others:
-            bodies.add(address, ADDRESS_BYTES_MAX, signed=True)
+        owner = fixture.runtime.settings.owner
+        bodies.owner.add(owner, bodies.owner.each_max)
         full = await fixture.ask("POST", CHAT, BODY)
-        assert (full.status, full.code, full.headers["Retry-After"]) == (503, "too_many_bytes", "5")
-        bodies.remove(others[0], ADDRESS_BYTES_MAX, signed=True)
+        assert (full.status, full.code, full.headers["Retry-After"]) == (429, "too_many_bytes", "5")
+        bodies.owner.remove(owner, bodies.owner.each_max)
         assert (await fixture.ask("POST", CHAT, BODY)).status == 200
+
+
+async def hold(port: int, head: str, count: int) -> list[asyncio.StreamWriter]:
+    """Open requests with a large body whose last byte never comes."""
+    held: list[asyncio.StreamWriter] = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{head}Host: x\r\nContent-Length: {BODY_BYTES_MAX}\r\n\r\n".encode() + b"x" * (BODY_BYTES_MAX - 1))
+        held.append(writer)
+    await asyncio.sleep(0.7)
+    return held
+
+
+def unsigned_delivery() -> str:
+    return f"POST /hooks/x HTTP/1.1\r\nX-Signature: sha256={'0' * 64}\r\nX-Timestamp: {int(time.time())}\r\n"
+
+
+async def test_a_stranger_at_the_address_of_the_owner_cannot_shut_them_out(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        held = await hold(fixture.web.port, unsigned_delivery(), 8)
+        answer = await fixture.say("hello", X_Session_Key="desk")
+        for writer in held:
+            writer.close()
+        assert answer.status == 200, answer.body
+
+
+async def test_a_guest_at_the_address_of_the_owner_cannot_shut_them_out(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        head = f"POST {CHAT} HTTP/1.1\r\nAuthorization: Bearer {await fixture.token('eve')}\r\n"
+        held = await hold(fixture.web.port, head, 10)
+        answer = await fixture.say("hello", X_Session_Key="desk")
+        for writer in held:
+            writer.close()
+        assert answer.status == 200, answer.body
+
+
+async def test_a_stranger_cannot_shut_out_the_webhooks_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        held = await hold(fixture.web.port, unsigned_delivery(), 8)
+        monkeypatch.setattr(fixture.web.state, "address_of", lambda _: "203.0.113.9")
+        now = {"X_Timestamp": str(int(time.time())), "X_Signature": f"sha256={'0' * 64}"}
+        answer = await fixture.ask("POST", "/hooks/x", b"x" * 1000, token="", **now)
+        for writer in held:
+            writer.close()
+        assert answer.status == 401, answer.body
+
+
+async def test_a_message_that_waits_for_its_turn_holds_no_body(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Say("a b", chunks=2, end=End.STALL)) as model, http_gateway(tmp_path, model) as fixture:
+        waiting = asyncio.ensure_future(fixture.say("x" * 100_000, X_Session_Key="desk"))
+        async with asyncio.timeout(10):
+            while not model.received:
+                await asyncio.sleep(0.02)
+        try:
+            assert fixture.web.state.bodies.is_empty
+        finally:
+            waiting.cancel()

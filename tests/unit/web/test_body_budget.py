@@ -9,43 +9,61 @@ from everthread.web.errors import HttpError
 
 
 def budget() -> BodyBudget:
-    return BodyBudget(total_max=100, address_max=60, unsigned_max=40)
+    """Return a budget of 40 bytes for the owner, 40 for strangers, and 80 for guests."""
+    return BodyBudget("me", total_max=160)
 
 
-def refused(held: HeldBody, count: int, *, signed: bool) -> int:
+def held_for(bodies: BodyBudget, owner: str, address: str = "192.0.2.1") -> HeldBody:
+    held = HeldBody(bodies, address)
+    held.count_for(owner)
+    return held
+
+
+def refused(held: HeldBody, count: int) -> int:
     with pytest.raises(HttpError) as refusal:
-        held.add(count, signed=signed)
+        held.add(count)
     assert refusal.value.code == "too_many_bytes"
     assert refusal.value.headers["Retry-After"]
     return refusal.value.status
 
 
-def test_one_address_cannot_hold_all_bytes() -> None:
+def test_guests_cannot_shut_out_the_owner_from_one_address() -> None:
     bodies = budget()
-    first, second, other = HeldBody(bodies, "a"), HeldBody(bodies, "a"), HeldBody(bodies, "b")
-    first.add(50, signed=True)
-    assert refused(second, 11, signed=True) == 429
-    second.add(10, signed=True)
-    other.add(40, signed=True)
-    assert refused(other, 1, signed=True) == 503
+    first, second, third = (held_for(bodies, name) for name in ("eve", "bob", "ann"))
+    first.add(40)
+    assert refused(first, 1) == refused(held_for(bodies, "eve", "192.0.2.9"), 1) == 429
+    second.add(40)
+    assert refused(third, 1) == 503
+    held_for(bodies, "me").add(40)
+    assert refused(held_for(bodies, "me"), 1) == 429
+
+
+def test_one_stranger_cannot_shut_out_other_strangers() -> None:
+    bodies = budget()
+    HeldBody(bodies, "2001:db8::1").add(5)
+    assert refused(HeldBody(bodies, "2001:db8::ffff:1"), 1) == 429
+    HeldBody(bodies, "2001:db8:0:1::1").add(5)
 
 
 def test_strangers_cannot_shut_out_requests_with_a_token() -> None:
     bodies = budget()
-    strangers = [HeldBody(bodies, str(number)) for number in range(5)]
-    for stranger in strangers[:4]:
-        stranger.add(10, signed=False)
-    assert refused(strangers[4], 1, signed=False) == 503
-    HeldBody(bodies, "b").add(60, signed=True)
+    for number in range(8):
+        HeldBody(bodies, f"192.0.2.{number}").add(5)
+    assert refused(HeldBody(bodies, "192.0.2.8"), 1) == 503
+    held_for(bodies, "me").add(40)
+    held_for(bodies, "eve").add(40)
+    held_for(bodies, "bob").add(40)
 
 
 def test_released_bytes_are_free_again_and_only_once() -> None:
     bodies = budget()
     held = HeldBody(bodies, "a")
-    held.add(20, signed=False)
-    held.add(30, signed=True)
-    held.add(0, signed=True)
-    refused(held, 11, signed=True)
+    held.add(5)
+    held.add(0)
+    refused(held, 1)
     for _ in range(2):
         held.release()
         assert bodies.is_empty
+    held.add(5)
+    held.count_for("eve")
+    assert bodies.is_empty
