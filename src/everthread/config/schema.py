@@ -388,7 +388,12 @@ class GatewaySettings(Struct, frozen=True):
     approval_s: Annotated[float, Setting("seconds to wait for an approval; no answer is a refusal", 5, 3600)] = 300.0
     pairing: Annotated[bool, Setting("show strangers a code that you can approve; otherwise they get no answer")] = True
     messages_per_minute: Annotated[
-        int, Setting("messages of one person; `/stop`, `/deny` and `/help` do not count", 1, 100_000)
+        int,
+        Setting(
+            "messages of one person, and of one webhook; `/stop`, `/deny` and `/help` together have ten times as many",
+            1,
+            100_000,
+        ),
     ] = 30
     spend_per_day: Annotated[
         float | None,

@@ -22,7 +22,7 @@ from everthread.gateway.attachments import AttachmentFetcher, Attachments
 from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.pairing import PairingOffers
-from everthread.gateway.rate_limit import RateLimiter
+from everthread.gateway.rate_limit import RateLimiter, commands_bucket
 from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
@@ -42,8 +42,8 @@ FAILED_FOR_GOOD = (
     "Something went wrong here, and your message could not be handled. Send it again, or tell the operator."
 )
 FAILED_COMMAND = "Something went wrong here, and /{name} failed. Send it again if you still need it."
-UNLIMITED_COMMANDS = ("stop", "help", "deny")
-"""Commands that the rate limit never refuses."""
+SAFETY_COMMANDS = ("stop", "help", "deny")
+"""Commands that still work when the messages of a person are over the limit; they have a larger one of their own."""
 
 
 class InboundHandler:
@@ -232,7 +232,7 @@ class InboundHandler:
             if refusal:
                 await self._reply(_reply_id("door", update), key, sender.owner, refusal)
             return
-        if isinstance(found, ParsedCommand) and found.command.unstored:
+        if isinstance(found, ParsedCommand) and await self.runs_unstored(found.command, key):
             await self._run_unstored(update, key, owner, sender, found)
             return
         if isinstance(found, ParsedCommand) and found.command.takes_message and found.argument:
@@ -259,7 +259,8 @@ class InboundHandler:
         self.accepted += is_new
         if not is_new and not is_retry:
             # An update that the platform repeats does not count against the sender's rate limit.
-            self._rate_limiter.refund(sender.owner)
+            name = found.command.name if isinstance(found, ParsedCommand) else ""
+            self._rate_limiter.refund(bucket_of(sender.owner, name))
         if is_new or row.state is InboxState.WAITING:
             self._worker.submit(row, self.busy_mode(update.platform))
 
@@ -269,12 +270,23 @@ class InboundHandler:
         The rate limit does not refuse a retry: the sender was told that the message is kept.
         """
         name = found.command.name if isinstance(found, ParsedCommand) else ""
-        if name not in UNLIMITED_COMMANDS and not is_retry:
-            refusal = self._rate_limiter.refusal(sender.owner, self._clock.elapsed())
-            if refusal is not None:
-                return refusal
+        if not is_retry and (refusal := self.over_limit(sender.owner, name)) is not None:
+            return refusal
         leaves = isinstance(found, ParsedCommand) and found.command.terminal_only
         return FOR_ADMINS if name in self._hidden_from(sender) and not leaves else None
+
+    def over_limit(self, owner: str, command_name: str) -> str | None:
+        """Count one message or command of a person; return the refusal, or `None` if it is within the limit."""
+        now = self._clock.elapsed()
+        if command_name in SAFETY_COMMANDS:
+            return self._rate_limiter.command_refusal(owner, now)
+        return self._rate_limiter.refusal(owner, now)
+
+    async def runs_unstored(self, command: Command, key: SessionKey) -> bool:
+        """Return true if a command is not stored: it never is, or there is nothing at the key that it could stop."""
+        if command.unstored or command.name not in SAFETY_COMMANDS:
+            return command.unstored
+        return not await self._store.read_inline(lambda uow: _is_busy(uow, key))
 
     def _hidden_from(self, sender: Sender) -> frozenset[str]:
         return hidden_commands(self._settings.gateway.admin_commands, admin=sender.admin)
@@ -313,6 +325,19 @@ class InboundHandler:
 
     def _account(self, platform: str) -> PlatformAccount:
         return self._settings.platforms.get(platform) or PlatformAccount(platform)
+
+
+def bucket_of(owner: str, command_name: str) -> str:
+    """Return the bucket in which a message or command of a person counts."""
+    return commands_bucket(owner) if command_name in SAFETY_COMMANDS else owner
+
+
+def _is_busy(uow: UnitOfWork, key: SessionKey) -> bool:
+    """Return true if a message or command waits at the key, or its session has a running turn."""
+    if uow.inbox.has_open(key):
+        return True
+    ref = uow.sessions.ref(key)
+    return ref is not None and uow.slots.live(ref.session_id) is not None
 
 
 def _check_ids(update: Update) -> None:

@@ -128,7 +128,8 @@ class Gateway:
         """Build the context of a command that `owner` gives at `key`."""
         hidden = hidden_commands(self.settings.gateway.admin_commands, admin=False)
         reaches = self.access.reaches
-        return CommandContext(self._runtime, key, owner, model, reaches=reaches, hidden_commands=hidden)
+        context = CommandContext(self._runtime, key, owner, model, reaches=reaches, hidden_commands=hidden)
+        return replace(context, decide=partial(self.approvals.answer, key, ""))
 
     def _inbox_context(self, row: InboxRow, model: str) -> CommandContext:
         key, user = row.inbound.key, row.inbound.user

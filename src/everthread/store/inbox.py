@@ -55,6 +55,10 @@ class Inbox(Table):
         """Return the key's next message or command, including a command that was started but not answered."""
         return self._find(f"{_OPEN} AND (state = 'waiting' OR command) ORDER BY id LIMIT 1", (str(key),))
 
+    def has_open(self, key: SessionKey) -> bool:
+        """Return true if a message or command of the key waits or runs."""
+        return self._exists(f"SELECT 1 FROM inbox WHERE {_OPEN} LIMIT 1", (str(key),))
+
     def last_user(self, key: SessionKey) -> str:
         """Return the last known sender at the key, or an empty string. Reads many rows."""
         last = 'SELECT "user" FROM inbox WHERE key = ? AND "user" <> \'\' ORDER BY id DESC LIMIT 1'

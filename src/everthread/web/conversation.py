@@ -19,7 +19,7 @@ from everthread.commands.context import CommandResult
 from everthread.commands.registry import ParsedCommand, hidden_commands, parse, run_command
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.access import FOR_ADMINS
-from everthread.gateway.inbound import UNLIMITED_COMMANDS
+from everthread.gateway.inbound import SAFETY_COMMANDS, bucket_of
 from everthread.gateway.server import HTTP
 from everthread.gateway.turn_events import CommandAnswered, MessageSetAside
 from everthread.ports.model import Usage
@@ -126,16 +126,17 @@ async def _accept(
     account = f"{caller.owner}/{caller.name}"
     inbound = Inbound(conversation.key, caller.owner, text, account, update_id, command=found is not None)
     session_id = conversation.session.id if conversation.session is not None else ""
-    if conversation.session is not None and not await _is_repeated(call, inbound):
+    name = found.command.name if isinstance(found, ParsedCommand) else ""
+    stops = name in SAFETY_COMMANDS
+    if conversation.session is not None and not stops and not await _is_repeated(call, inbound):
         session_id = (await move_to_session(call, conversation, conversation.session)).session_id
-    stops = isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS
     only_into = "" if stops else session_id
     if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
         hidden = hidden_commands(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
         if command.name in hidden and not command.terminal_only:
             return TurnResult(FOR_ADMINS, await _current_session_id(call, conversation))
-        if command.unstored or (command.takes_message and found.argument):
+        if await gateway.inbound.runs_unstored(command, conversation.key) or (command.takes_message and found.argument):
             # The command is not stored, or it stores its message itself.
             context = gateway.command_context(conversation.key, caller.owner)
             context = replace(
@@ -147,7 +148,7 @@ async def _accept(
     row, is_new = await gateway.lifecycle.accept(inbound, only_into=only_into)
     gateway.inbound.accepted += is_new
     if not is_new:
-        gateway.rate_limiter.refund(caller.owner)
+        gateway.rate_limiter.refund(bucket_of(caller.owner, name))
     if (row.inbound.key, row.inbound.owner) != (conversation.key, caller.owner) or row.inbound.text not in ("", text):
         raise _key_reused()
     return _TurnFollower(call, conversation, text, row, is_new, streams=streams)

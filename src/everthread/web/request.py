@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from everthread.commands.registry import ParsedCommand, UnknownCommand
 from everthread.domain.model import Session
-from everthread.gateway.inbound import UNLIMITED_COMMANDS
+from everthread.gateway.inbound import bucket_of
+from everthread.gateway.rate_limit import hook_bucket
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.auth_failures import AuthFailures
@@ -134,19 +135,24 @@ class ApiCall(Struct, frozen=True):
     def header(self, name: str) -> str | None:
         return self.request.headers.get(name)
 
-    def check_limits(self, found: ParsedCommand | UnknownCommand | None = None, *, owner: str = "") -> None:
+    def check_limits(self, found: ParsedCommand | UnknownCommand | None = None, *, hook: str = "") -> None:
         """Count one request that costs something, on all platforms together. `found` is its command, if it is one.
 
-        An empty `owner` is the caller.
+        A delivery of `hook` counts for this webhook, and not for a person.
         """
-        gateway, owner = self.gateway, owner or self.caller.owner
+        gateway = self.gateway
         if gateway.draining:
             raise stopping()
-        if isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS:
-            return
-        if (refusal := gateway.rate_limiter.refusal(owner, gateway.clock.elapsed())) is not None:
+        if hook:
+            bucket = hook_bucket(hook)
+            refusal = gateway.rate_limiter.refusal(bucket, gateway.clock.elapsed())
+        else:
+            name = found.command.name if isinstance(found, ParsedCommand) else ""
+            bucket = bucket_of(self.caller.owner, name)
+            refusal = gateway.inbound.over_limit(self.caller.owner, name)
+        if refusal is not None:
             gateway.inbound.rejected += 1
-            wait = {"Retry-After": str(gateway.rate_limiter.wait_s(owner))}
+            wait = {"Retry-After": str(gateway.rate_limiter.wait_s(bucket))}
             raise HttpError(429, refusal or "Too many messages; this one was not stored.", "too_many", wait)
 
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:

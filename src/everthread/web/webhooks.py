@@ -15,6 +15,7 @@ from starlette.responses import Response
 from everthread.config.schema import Settings, WebhookScheme, WebhookSettings
 from everthread.domain.clock_rules import is_recent
 from everthread.domain.model import HOOKS_PLATFORM, ChatType, Inbound, InboxState, SessionKey, replace_surrogates
+from everthread.gateway.rate_limit import hook_bucket
 from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall, decode_body
 from everthread.web.responses import json_response
@@ -63,12 +64,12 @@ async def receive(call: ApiCall) -> Response:
     hook = verified_hook(gateway.settings, name, proof, body)
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
     owner = hook.owner or gateway.settings.owner
-    call.check_limits(owner=owner)
+    call.check_limits(hook=name)
     key = SessionKey(gateway.settings.profile, HOOKS_PLATFORM, ChatType.DM, name)
     row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, proof.delivery_id))
     gateway.inbound.accepted += new
     if not new:
-        gateway.rate_limiter.refund(owner)
+        gateway.rate_limiter.refund(hook_bucket(name))
     if new or row.state is InboxState.WAITING:
         gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS_PLATFORM))
     return json_response(WebhookAccepted(row.id, new), 202)

@@ -118,7 +118,9 @@ async def hold(port: int, head: str, count: int) -> list[asyncio.StreamWriter]:
     held: list[asyncio.StreamWriter] = []
     for _ in range(count):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"{head}Host: x\r\nContent-Length: {BODY_BYTES_MAX}\r\n\r\n".encode() + b"x" * (BODY_BYTES_MAX - 1))
+        writer.write(
+            f"{head}Host: x\r\nContent-Length: {BODY_BYTES_MAX}\r\n\r\n".encode() + b"x" * (BODY_BYTES_MAX - 1)
+        )
         held.append(writer)
     await asyncio.sleep(0.7)
     return held
@@ -161,7 +163,10 @@ async def test_a_stranger_cannot_shut_out_the_webhooks_of_others(
 
 
 async def test_a_message_that_waits_for_its_turn_holds_no_body(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("a b", chunks=2, end=End.STALL)) as model, http_gateway(tmp_path, model) as fixture:
+    async with (
+        ModelServer(lambda _: Say("a b", chunks=2, end=End.STALL)) as model,
+        http_gateway(tmp_path, model) as fixture,
+    ):
         waiting = asyncio.ensure_future(fixture.say("x" * 100_000, X_Session_Key="desk"))
         async with asyncio.timeout(10):
             while not model.received:
@@ -170,3 +175,21 @@ async def test_a_message_that_waits_for_its_turn_holds_no_body(tmp_path: Path) -
             assert fixture.web.state.bodies.is_empty
         finally:
             waiting.cancel()
+
+
+async def test_a_guest_cannot_write_without_limit_through_stop(tmp_path: Path) -> None:
+    gateway = GatewaySettings(messages_per_minute=2)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        token = await fixture.token("eve")
+        sessions = [await fixture.converse("hello", token=token, name=name) for name in ("x", "y")]
+        count = "SELECT (SELECT COUNT(*) FROM inbox), (SELECT COUNT(*) FROM boundaries)"
+        before = await fixture.runtime.store.read(lambda uow: uow.inbox._first(count, ()))  # noqa: SLF001
+        statuses: list[int] = []
+        for number in range(25):
+            where = {"X_Session_Key": f"z{number}", "X_Session_Id": sessions[number % 2]}
+            for text in ("/stop", "/deny") if number < 10 else ("/stop",):
+                statuses.append((await fixture.say(text, token, **where)).status)
+        assert statuses[:20] == [200] * 20
+        assert 429 in statuses[20:]
+        assert await fixture.runtime.store.read(lambda uow: uow.inbox._first(count, ())) == before  # noqa: SLF001
+        assert (await fixture.say("/stop", X_Session_Key="desk")).text == "Nothing is running here."

@@ -218,7 +218,7 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
     asyncio.run(fuzz())
 
 
-async def test_deliveries_count_as_messages_of_the_owner_of_their_webhook(tmp_path: Path) -> None:
+async def test_the_deliveries_of_a_webhook_are_limited(tmp_path: Path) -> None:
     limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=2)
     environment: dict[str, Any] = ENVIRONMENT | {"gateway": limited}
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
@@ -228,7 +228,7 @@ async def test_deliveries_count_as_messages_of_the_owner_of_their_webhook(tmp_pa
         answers = [await fixture.ask("POST", "/hooks/raw", b"two", **signed) for _ in range(3)]
         assert [first.status, *(answer.status for answer in answers)] == [202, 202, 429, 429]
         assert (answers[-1].code, answers[-1].headers["Retry-After"]) == ("too_many", "30")
-        assert (await send(fixture, msgspec.json.encode(SENT))).status == 202, "another person"
+        assert (await send(fixture, msgspec.json.encode(SENT))).status == 202, "another webhook"
         assert (await send(fixture, b"three", "raw", X_Signature="sha256=" + "0" * 64)).status == 401
 
 
@@ -239,3 +239,14 @@ async def test_a_wrong_signature_costs_the_owner_of_the_webhook_nothing(tmp_path
         for _ in range(3):
             assert (await send(fixture, b"one", "raw", X_Signature="sha256=" + "0" * 64)).status == 401
         assert (await send(fixture, b"one", "raw")).status == 202
+
+
+async def test_a_webhook_cannot_use_up_the_messages_of_its_owner(tmp_path: Path) -> None:
+    limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=2)
+    environment: dict[str, Any] = ENVIRONMENT | {"gateway": limited}
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
+        answers = [await send(fixture, msgspec.json.encode(SENT | {"n": number})) for number in range(3)]
+        assert [answer.status for answer in answers] == [202, 202, 429]
+        for text in ("one", "two"):
+            assert (await fixture.say(text, X_Session_Key="desk")).status == 200
+        assert (await fixture.say("three", X_Session_Key="desk")).status == 429

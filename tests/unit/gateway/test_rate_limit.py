@@ -23,6 +23,17 @@ def test_messages_over_the_limit_are_refused_with_one_notice_a_minute() -> None:
     assert [limits.refusal("ann", 1000.0) for _ in range(9)].count(None) == 6, "at most one minute accumulates"
 
 
+def test_commands_that_stop_work_over_the_limit_and_have_one_of_their_own() -> None:
+    limits = RateLimiter(2)
+    assert [limits.refusal("ann", 0.0) for _ in range(3)].count(None) == 2
+    assert [limits.command_refusal("ann", 0.0) for _ in range(30)].count(None) == 20
+    assert limits.wait_s(rates.commands_bucket("ann")) == 3
+    assert limits.wait_s("ann") == 30
+    limits.refund(rates.commands_bucket("ann"))
+    assert limits.command_refusal("ann", 0.0) is None
+    assert limits.command_refusal("ann", 0.0) == ""
+
+
 def test_full_buckets_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "KEPT_MAX", 10)
     limits = RateLimiter(1)
