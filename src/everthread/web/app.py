@@ -166,9 +166,12 @@ async def _handle(call: ApiCall, operation: Operation) -> Response:
     if (session_id := call.request.path_params.get("session_id")) is not None:
         call = replace(call, path_session=await find_owned_session(call.gateway, session_id, call.caller.owner))
     try:
-        return await operation.handler(call)
+        response = await operation.handler(call)
     except ModelError as error:
         raise to_http_error(error, is_guest=call.is_guest) from error
+    if isinstance(response, EventStream):
+        response.end_unless(call.may_stay)
+    return response
 
 
 async def _not_served(_: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.auth_failures import AuthFailures
 from everthread.web.body_budget import BodyBudget, HeldBody
 from everthread.web.client_address import TrustedProxies, client_address
-from everthread.web.errors import HttpError, stopping
+from everthread.web.errors import AuthenticationFailed, HttpError, stopping
 
 T = TypeVar("T")
 
@@ -155,8 +155,20 @@ class ApiCall(Struct, frozen=True):
             wait = {"Retry-After": str(gateway.rate_limiter.wait_s(bucket))}
             raise HttpError(429, refusal or "Too many messages; this one was not stored.", "too_many", wait)
 
+    async def may_stay(self) -> bool:
+        """Return true if the caller is still authorized: a token can be revoked or expire during its request."""
+        caller, now = self.authenticated, self.gateway.clock.now()
+        if caller is None or not caller.token_hash:
+            return True
+        return await self.gateway.store.read_inline(lambda uow: caller.may_stay(uow, now))
+
+    async def check_caller(self) -> None:
+        """Raise `AuthenticationFailed` if the caller is no longer authorized."""
+        if not await self.may_stay():
+            raise AuthenticationFailed("This token was revoked, or has expired.", "token revoked or expired")
+
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """Read the body within the limits of size, time, and bytes of all bodies together.
+        """Read the body within the limits of size, time, and bytes of all bodies together, then check the caller again.
 
         Parts are counted as they arrive and not as announced: announcing a large body must take no room from others.
         """
@@ -176,6 +188,7 @@ class ApiCall(Struct, frozen=True):
                             parts.append(bytearray())
                         parts[-1] += part
             if not too_large:
+                await self.check_caller()
                 return b"".join(parts)
             problem = HttpError(413, f"A body has at most {bytes_max:,} bytes.", "too_large", _CLOSING)
         except TimeoutError:

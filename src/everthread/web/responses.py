@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+CHECK_S = 0.25
+"""Check at most this often that a stream may go on."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -36,12 +39,17 @@ class EventStream(StreamingResponse):
         no_cache = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(content, 200, {**no_cache, **(headers or {})}, media_type)
         self._content = content
+        self._checked: AsyncGenerator[bytes, None] | None = None
         self._ended = ended
         self._release: Callable[[], None] | None = None
 
     def release_at_end(self, release: Callable[[], None]) -> None:
         """Call `release` when the stream has ended."""
         self._release = release
+
+    def end_unless(self, may_stay: Callable[[], Awaitable[bool]]) -> None:
+        """Check before a piece is sent that the client may still read the stream, and end it otherwise."""
+        self._checked = self.body_iterator = _checked(self._content, may_stay)
 
     async def without_body(self) -> Response:
         """Return the response to a HEAD request."""
@@ -58,9 +66,23 @@ class EventStream(StreamingResponse):
 
     async def _end(self) -> None:
         try:
+            if self._checked is not None:
+                await self._checked.aclose()
             await self._content.aclose()
             if self._ended is not None:
                 await self._ended()
         finally:
             if self._release is not None:
                 self._release()
+
+
+async def _checked(
+    content: AsyncGenerator[bytes, None], may_stay: Callable[[], Awaitable[bool]]
+) -> AsyncGenerator[bytes, None]:
+    checked_at = time.monotonic()
+    async for piece in content:
+        if time.monotonic() - checked_at >= CHECK_S:
+            if not await may_stay():
+                return
+            checked_at = time.monotonic()
+        yield piece

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
+from tests.runtime import until
 
 from everthread.config.schema import GatewaySettings
 from everthread.testing.model_server.replies import End, Say
@@ -113,7 +115,7 @@ async def test_a_request_holds_its_body_until_it_is_answered(tmp_path: Path) -> 
         assert (await fixture.ask("POST", CHAT, BODY)).status == 200
 
 
-async def hold(port: int, head: str, count: int) -> list[asyncio.StreamWriter]:
+async def hold(port: int | None, head: str, count: int) -> list[asyncio.StreamWriter]:
     """Open requests with a large body whose last byte never comes."""
     held: list[asyncio.StreamWriter] = []
     for _ in range(count):
@@ -168,9 +170,7 @@ async def test_a_message_that_waits_for_its_turn_holds_no_body(tmp_path: Path) -
         http_gateway(tmp_path, model) as fixture,
     ):
         waiting = asyncio.ensure_future(fixture.say("x" * 100_000, X_Session_Key="desk"))
-        async with asyncio.timeout(10):
-            while not model.received:
-                await asyncio.sleep(0.02)
+        await until(lambda: bool(model.received))
         try:
             assert fixture.web.state.bodies.is_empty
         finally:
@@ -193,3 +193,30 @@ async def test_a_guest_cannot_write_without_limit_through_stop(tmp_path: Path) -
         assert 429 in statuses[20:]
         assert await fixture.runtime.store.read(lambda uow: uow.inbox._first(count, ())) == before  # noqa: SLF001
         assert (await fixture.say("/stop", X_Session_Key="desk")).text == "Nothing is running here."
+
+
+async def test_a_token_that_is_revoked_while_its_body_arrives_is_refused(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        token, body = await fixture.token("eve"), msgspec.json.encode(BODY)
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nX-Session-Key: a\r\n"
+        writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[:-1])
+        await until(lambda: not fixture.web.state.bodies.is_empty)
+        await fixture.runtime.store.write(lambda uow: uow.api_keys.remove("eve", "test"))
+        writer.write(body[-1:])
+        assert (await gone(reader)).startswith(b"HTTP/1.1 401")
+        writer.close()
+        assert not model.received
+
+
+@pytest.mark.parametrize("where", [{}, {"X-Session-Key": "desk"}])
+async def test_a_token_that_is_revoked_reads_no_more_of_a_running_stream(tmp_path: Path, where: dict[str, str]) -> None:
+    slow = Say("word " * 40, chunks=40, delay_s=0.1)
+    async with ModelServer(lambda _: slow) as model, http_gateway(tmp_path, model) as fixture:
+        headers = {"Authorization": f"Bearer {await fixture.token('eve')}"} | where
+        async with fixture.http.post(fixture.url + CHAT, json=BODY | {"stream": True}, headers=headers) as stream:
+            await stream.content.readuntil(b"word")
+            await fixture.runtime.store.write(lambda uow: uow.api_keys.remove("eve", "test"))
+            rest = await stream.content.read()
+        assert rest.count(b"word") < 20
+        assert b"[DONE]" not in rest

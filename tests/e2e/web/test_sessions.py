@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 from tests.runtime import until
@@ -16,6 +18,7 @@ from everthread.agent.skills.history import Origin
 from everthread.config.schema import GatewaySettings, QuotaSettings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
+from everthread.lifecycle.export import export_lines
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -232,3 +235,22 @@ async def test_every_route_that_costs_something_counts_as_a_message(tmp_path: Pa
             refused = await fixture.ask(method, path, body)
             assert (refused.status, refused.code) == (429, "too_many"), path
         assert (await fixture.ask("GET", old)).status == 200
+
+
+async def test_a_token_that_is_revoked_reads_no_more_of_a_running_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.web.responses.CHECK_S", 0.0)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        token = await fixture.token("eve")
+        session_id = await fixture.converse("one", "my secret", token=token)
+
+        async def revoked_after_the_header(*arguments: Any) -> AsyncGenerator[Any, None]:
+            async for line in export_lines(*arguments):
+                yield line
+                await fixture.runtime.store.write(lambda uow: uow.api_keys.remove("eve", "test"))
+
+        monkeypatch.setattr("everthread.web.sessions.export_lines", revoked_after_the_header)
+        answer = await fixture.ask("GET", f"/api/sessions/{session_id}/export", token=token)
+        assert answer.status == 200
+        assert len(answer.body.splitlines()) == 1
