@@ -31,8 +31,8 @@ Forgotten = Callable[[float, Mapping[str, object]], bool]
 """Return true if a record with this time and these fields must not be written."""
 
 
-class LinesOf(Struct, frozen=True):
-    """Whose lines are removed. `keys` are those of a forgotten person."""
+class LineFilter(Struct, frozen=True):
+    """The log lines to remove: those of some sessions, of a person, and of the session keys of that person."""
 
     sessions: frozenset[str] = frozenset()
     owner: str = ""
@@ -66,7 +66,7 @@ class ForgottenLines:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         try:
             self._refresh()
-            yield self._is_forgotten if self._listed else _nobody
+            yield self._is_forgotten if self._listed else _none_forgotten
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
@@ -98,13 +98,13 @@ class ForgottenLines:
         return any(created <= self._listed.get(_digest(kind, str(value)), 0.0) for kind, value in named if value)
 
 
-def list_forgotten(folder: Path, lines: LinesOf) -> None:
+def list_forgotten(folder: Path, lines: LineFilter) -> None:
     """Make every process drop records of these sessions, and earlier ones of this person."""
     now = time.time()  # noqa: TID251 - records have the time of this clock
     owners = {lines.owner} - {""}
     named = {"session": lines.sessions, "owner": owners, "key": lines.keys}
     added = [_Listed(now, _digest(kind, value)) for kind, values in named.items() for value in values]
-    with _nobody_appends(folder):
+    with _exclusive_lock(folder):
         new = {each.digest for each in added}
         kept = [each for each in _read_list(folder) if each.at > now - LISTED_S_MAX and each.digest not in new]
         draft = folder / f"{LIST}.new"
@@ -115,7 +115,7 @@ def list_forgotten(folder: Path, lines: LinesOf) -> None:
 
 
 @contextmanager
-def _nobody_appends(folder: Path) -> Generator[None]:
+def _exclusive_lock(folder: Path) -> Generator[None]:
     lock = _open_lock(folder)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -133,7 +133,7 @@ def remove_lines(folder: Path, file: int, is_removed: Callable[[bytes], bool]) -
             os.pwrite(file, b" " * len(line), offset)
             removed += 1
     # What follows the last line end may be a line that is being written, except while nobody appends.
-    with _nobody_appends(folder):
+    with _exclusive_lock(folder):
         rest = os.pread(file, os.fstat(file).st_size - end, end)
         unfinished = rest.rpartition(b"\n")[2]
         if unfinished.strip() and is_removed(unfinished):
@@ -143,7 +143,7 @@ def remove_lines(folder: Path, file: int, is_removed: Callable[[bytes], bool]) -
         os.fsync(file)
 
 
-def is_line_of(line: bytes, lines: LinesOf, *, has_words: Callable[[bytes], bool] | None = None) -> bool:
+def is_line_of(line: bytes, lines: LineFilter, *, has_words: Callable[[bytes], bool] | None = None) -> bool:
     """Return whether a line belongs to a session or person, and contains the words if these are given.
 
     A line that is no entry of this version may quote anybody, and belongs to all.
@@ -187,5 +187,5 @@ def _digest(kind: str, value: str) -> str:
     return blake2b(f"{kind}:{value}".encode(errors="replace"), digest_size=12).hexdigest()
 
 
-def _nobody(created: float, fields: Mapping[str, object]) -> bool:
+def _none_forgotten(created: float, fields: Mapping[str, object]) -> bool:
     return False

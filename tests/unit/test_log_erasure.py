@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from everthread.lifecycle.home_files import HomeFiles
-from everthread.log_erasure import LISTED_MAX, LinesOf, is_line_of, list_forgotten
+from everthread.log_erasure import LISTED_MAX, LineFilter, is_line_of, list_forgotten
 from everthread.log_file import LogFile, log_path
 
 MINE, THEIRS = "01MINE", "01THEIRS"
@@ -42,7 +42,7 @@ def entries(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.strip()]
 
 
-def forget(home: Path, lines: LinesOf, *, owner: str = "me", texts: tuple[str, ...] = ()) -> None:
+def forget(home: Path, lines: LineFilter, *, owner: str = "me", texts: tuple[str, ...] = ()) -> None:
     files = HomeFiles(home, "me")
     if not texts:
         files.list_forgotten(lines)
@@ -68,7 +68,7 @@ def test_forgetting_beside_two_writing_processes_loses_no_other_line_and_leaves_
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
     requests = 0
-    lines = LinesOf(frozenset({MINE}))
+    lines = LineFilter(frozenset({MINE}))
     while any(writer.poll() is None for writer in writers) or not requests:
         forget(tmp_path, lines)
         requests += 1
@@ -93,7 +93,7 @@ def test_only_the_lines_of_the_session_leave_all_files(log: logging.Logger, tmp_
     current = log_path(tmp_path)
     (current.parent / "everthread.log.2").write_bytes(current.read_bytes())
     before = current.stat().st_size
-    forget(tmp_path, LinesOf(frozenset({MINE})))
+    forget(tmp_path, LineFilter(frozenset({MINE})))
     assert [entry.get("session") for entry in entries(tmp_path)] == [THEIRS, None] * 2
     assert current.stat().st_size == before, "a file that others append to must not shrink"
     log.warning("late", extra={"session": MINE})
@@ -106,35 +106,35 @@ def test_lines_that_wait_in_memory_are_dropped(log: logging.Logger, tmp_path: Pa
     log.info("waiting", extra={"session": MINE})
     log.info("waiting", extra={"owner": "anna"})
     log.info("waiting", extra={"key": "agent:main:post:dm:1"})
-    forget(tmp_path, LinesOf(frozenset({MINE}), "anna", frozenset({"agent:main:post:dm:1"})))
+    forget(tmp_path, LineFilter(frozenset({MINE}), "anna", frozenset({"agent:main:post:dm:1"})))
     log.handlers[0].flush()
     assert entries(tmp_path) == []
 
 
 def test_a_person_who_comes_back_is_logged_again(log: logging.Logger, tmp_path: Path) -> None:
     log.warning("before", extra={"owner": "anna"})
-    forget(tmp_path, LinesOf(owner="anna"))
+    forget(tmp_path, LineFilter(owner="anna"))
     time.sleep(0.01)
     log.warning("after", extra={"owner": "anna"})
     assert [entry["text"] for entry in entries(tmp_path)] == ["after"]
 
 
 def test_lines_of_an_earlier_version_and_cut_lines_may_quote_anybody() -> None:
-    assert is_line_of(b'{"at":"2026-11-01T00:00:00Z","text":"could not do: mango"}', LinesOf())
-    assert is_line_of(b'{"at":"2026-11-01T00:00', LinesOf())
-    assert is_line_of(b"Traceback (most recent call last):", LinesOf())
-    assert is_line_of(b"\xff\xfe", LinesOf())
-    assert not is_line_of(b'{"v":2,"text":"gateway started"}', LinesOf(owner="me"))
+    assert is_line_of(b'{"at":"2026-11-01T00:00:00Z","text":"could not do: mango"}', LineFilter())
+    assert is_line_of(b'{"at":"2026-11-01T00:00', LineFilter())
+    assert is_line_of(b"Traceback (most recent call last):", LineFilter())
+    assert is_line_of(b"\xff\xfe", LineFilter())
+    assert not is_line_of(b'{"v":2,"text":"gateway started"}', LineFilter(owner="me"))
 
 
 def test_words_of_a_guest_remove_lines_of_the_guest_only(log: logging.Logger, tmp_path: Path) -> None:
     for owner in ("me", "guest"):
         log.warning("turn failed", extra={"owner": owner})
-    forget(tmp_path, LinesOf(owner="guest"), owner="guest", texts=("turn",))
+    forget(tmp_path, LineFilter(owner="guest"), owner="guest", texts=("turn",))
     assert [entry["owner"] for entry in entries(tmp_path)] == ["me"]
-    forget(tmp_path, LinesOf(owner="me"), texts=("other",))
+    forget(tmp_path, LineFilter(owner="me"), texts=("other",))
     assert [entry["owner"] for entry in entries(tmp_path)] == ["me"]
-    forget(tmp_path, LinesOf(owner="me"), texts=("turn",))
+    forget(tmp_path, LineFilter(owner="me"), texts=("turn",))
     assert entries(tmp_path) == []
 
 
@@ -142,7 +142,7 @@ def test_output_of_plugins_leaves_the_output_of_the_gateway(tmp_path: Path) -> N
     (tmp_path / "logs").mkdir()
     output = tmp_path / "logs" / "gateway.out"
     output.write_text("Serving HTTP on port 8080. Stop with Ctrl-C.\nprinted: my mango\nan unfinished mango")
-    forget(tmp_path, LinesOf(frozenset({MINE})), owner="guest")
+    forget(tmp_path, LineFilter(frozenset({MINE})), owner="guest")
     assert output.read_text().split() == "Serving HTTP on port 8080. Stop with Ctrl-C.".split()
 
 
@@ -166,7 +166,7 @@ def test_a_file_that_is_rotated_during_a_request_is_searched_too(
         return found
 
     monkeypatch.setattr(HomeFiles, "_files", rotate_after_listing)
-    forget(tmp_path, LinesOf(frozenset({MINE})))
+    forget(tmp_path, LineFilter(frozenset({MINE})))
     assert entries(tmp_path) == []
 
 
@@ -175,7 +175,7 @@ def test_the_list_of_forgotten_sessions_is_bounded_private_and_survives_damage(t
     folder.mkdir()
     (folder / ".forgotten").write_text("{")
     for start in (0, LISTED_MAX):
-        list_forgotten(folder, LinesOf(frozenset(str(number) for number in range(start, start + LISTED_MAX))))
+        list_forgotten(folder, LineFilter(frozenset(str(number) for number in range(start, start + LISTED_MAX))))
     listed = json.loads((folder / ".forgotten").read_bytes())
     assert len(listed) == LISTED_MAX
     assert (folder / ".forgotten").stat().st_mode & 0o777 == 0o600
@@ -183,5 +183,5 @@ def test_the_list_of_forgotten_sessions_is_bounded_private_and_survives_damage(t
 
 
 def test_a_home_without_logs_gets_none(tmp_path: Path) -> None:
-    forget(tmp_path, LinesOf(frozenset({MINE})))
+    forget(tmp_path, LineFilter(frozenset({MINE})))
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import pytest
 
 from everthread.config.schema import Settings, Variables
 from everthread.lifecycle.home_files import HomeFiles
-from everthread.log_erasure import LinesOf
+from everthread.log_erasure import LineFilter
 from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, log_path, log_to_file, secrets_of
 
 
@@ -165,7 +165,7 @@ def test_logging_continues_after_lines_were_removed(logger: logging.Logger, tmp_
         logger.warning(word)
     rotated = list(file.parent.glob("everthread.log.*"))
     assert rotated
-    HomeFiles(tmp_path, "me").erase("me", ("mango",), LinesOf())
+    HomeFiles(tmp_path, "me").erase("me", ("mango",), LineFilter())
     logger.warning("papaya")
     found = [entry["text"] for path in file.parent.glob("everthread.log*") for entry in entries(path)]
     assert found == ["papaya"]

@@ -21,7 +21,7 @@ from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange, NoteRewrite
 from everthread.ports.model import Finish
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
@@ -98,7 +98,7 @@ class Condenser(Struct, frozen=True):
     lifecycle: Lifecycle
     model_caller: ModelCaller
     auxiliary: Auxiliary
-    scopes: RecallScopes = IN_GROUPS_THE_GROUP
+    scopes: RecallScopes = DEFAULT_RECALL_SCOPES
 
     async def condense(
         self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: ModelChoice

@@ -28,7 +28,7 @@ from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.lifecycle import Lifecycle
 from everthread.ports.clock import Clock
 from everthread.ports.model import Prompt, ToolSchema
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 COUNT_MAX = 16_384
@@ -85,7 +85,7 @@ class Preparer(Struct):
     output_tokens_max: int
     count_max: int = COUNT_MAX
     age_s_max: float = AGE_S_MAX
-    scopes: RecallScopes = IN_GROUPS_THE_GROUP
+    scopes: RecallScopes = DEFAULT_RECALL_SCOPES
     _kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = field(
         default_factory=OrderedDict[tuple[str, str], tuple[float, Prepared]]
     )

@@ -39,7 +39,7 @@ from everthread.ports.clock import Clock
 from everthread.ports.model import Request
 from everthread.ports.tools import Tool, ToolUse
 from everthread.store.incidents import Incident
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 TOOLS = ("memory", "skill_list", "skill_view", "skill_write")
@@ -90,7 +90,7 @@ def review_tools(
     limits: Mapping[NoteTarget, int],
     skills: SkillFolders,
     written: Written | None = None,
-    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
+    scopes: RecallScopes = DEFAULT_RECALL_SCOPES,
 ) -> tuple[Tool, ...]:
     """Build all tools of a review, of which it has those that its session's rights allow; `written` as for
     `memory_tool`.
@@ -158,7 +158,7 @@ class Reviewer:
         note_limits: Mapping[NoteTarget, int],
         output_tokens: int,
         auxiliary: Callable[[], ModelChoice | None],
-        scopes: RecallScopes = IN_GROUPS_THE_GROUP,
+        scopes: RecallScopes = DEFAULT_RECALL_SCOPES,
     ) -> None:
         """`live_tools` are the conversations' tools, for the prompt; `own_tools` are the tools of a review."""
         self._store = store

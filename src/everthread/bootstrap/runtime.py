@@ -67,7 +67,7 @@ STOP_S_MAX = 5.0
 SHUTDOWN_S_MAX = 2.0
 LANES_RESTART = Backoff(first_s=1.0, max_s=60.0)
 LOCK_WAIT_S_MAX = 30.0
-"""How long a start waits for a process that holds the write lock."""
+"""Time limit of a start for a process that holds the write lock."""
 _POLL_S = 0.02
 
 

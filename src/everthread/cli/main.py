@@ -29,7 +29,7 @@ _COMMANDS = {
     "import": ("import_.group:import_", "Import data from another agent."),
     "journal": ("journal:journal", "Inspect and repair delivery to memory providers."),
     "logs": ("logs:logs", "Show the log."),
-    "mcp": ("mcp:mcp", "See and remove the approvals of MCP tools."),
+    "mcp": ("mcp:mcp", "List and remove the pins of MCP tools."),
     "memory": ("memory.group:memory", "Manage notes and memory providers."),
     "pairing": ("pairing:pairing", "Manage who may write to the agent."),
     "plugins": ("plugins:plugins", "List and approve plugins of installed packages."),

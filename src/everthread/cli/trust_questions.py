@@ -53,7 +53,7 @@ def _ask_about_skills(settings: Settings, trust: TrustFile) -> None:
     if project is None:
         return
     skills = ProjectSkills(project, trust)
-    if not skills.exist() or skills.place.resolve() == settings.skills_path.resolve():
+    if not skills.exist() or skills.folder.resolve() == settings.skills_path.resolve():
         return
     state = skills.state()
     if state not in _UNDECIDED:
@@ -65,7 +65,7 @@ def _ask_about_skills(settings: Settings, trust: TrustFile) -> None:
         for each in SkillFolders(settings.skills_path, project, trust, inspects=True).read_all().found
         if each.skill.project
     ]
-    click.echo(f"This folder has skills, {state.value}: {one_line(str(skills.place))}")
+    click.echo(f"This folder has skills, {state.value}: {one_line(str(skills.folder))}")
     for skill in found[:_SHOWN_MAX]:
         click.echo(f"  {one_line(skill.name)}: {shorten(skill.description, 100)}")
     if len(found) > _SHOWN_MAX:

@@ -335,8 +335,8 @@ class HttpSettings(Struct, frozen=True):
     trusted_proxies: Annotated[
         tuple[str, ...],
         Setting(
-            "proxies whose `X-Forwarded-For` names the client, for the log and for slowing down failed authentications;"
-            " never for access",
+            "proxies whose `X-Forwarded-For` names the client, for the log and the limits of each address, such as "
+            "slowing down failed authentications; never for access",
             check=check_proxy,
             allowed="addresses, networks, `unix`",
         ),
@@ -356,7 +356,7 @@ class HttpSettings(Struct, frozen=True):
 
 
 class QuotaSettings(Struct, frozen=True):
-    """Quotas of each person except you. 0 allows nothing of it."""
+    """Quotas of each person except you. 0 forbids it."""
 
     sessions: Annotated[int, Setting("conversations; continuations of long ones do not count", 0, 10_000_000)] = 10_000
     forks_per_day: Annotated[int, Setting("branches in 24 hours", 0, 1_000_000)] = 100

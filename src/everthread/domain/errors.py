@@ -38,8 +38,8 @@ EverthreadError
 │   ├── PlatformRefused      the platform rejects the request
 │   └── SendUncertain        the message may have been sent
 ├── BudgetExceeded           a spending limit is reached
-├── QuotaReached             a person has all that they may have: delete something, or ask the operator
-│   └── StorageQuotaReached  of bytes
+├── QuotaReached             a person has reached a quota: delete something, or ask the operator
+│   └── StorageQuotaReached  a quota of bytes
 ├── TurnTooLong              a turn exceeds its maximum number of steps
 ├── NotCompressed            the conversation was not compressed
 ├── NotCondensed             the notes were not condensed

@@ -11,7 +11,7 @@ DAY_S = 86_400.0
 
 
 class Quotas(Struct, frozen=True):
-    """What one person may have. A number of 0 allows nothing of it."""
+    """Limits for the data of one person. 0 forbids it."""
 
     exempt: str
     """The owner of the installation, who has no quota."""

@@ -46,7 +46,7 @@ class Grants(Struct, frozen=True):
 
 
 class Rights(Struct, frozen=True):
-    """What one session, or one speaker in it, may use. Without arguments: a guest without grants."""
+    """Tools, skills and models that a session, or a speaker in it, may use. The defaults: a guest without grants."""
 
     role: AccessRole = AccessRole.GUEST
     tools: frozenset[str] = frozenset()

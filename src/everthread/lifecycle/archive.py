@@ -19,7 +19,7 @@ from everthread.lifecycle.forget import (
     forgotten_texts,
 )
 from everthread.lifecycle.validation import check_owner
-from everthread.log_erasure import LinesOf
+from everthread.log_erasure import LineFilter
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -57,7 +57,7 @@ class ArchiveOperations(LifecycleBase):
         if self._home_files is not None:
             await asyncio.to_thread(self._home_files().replace, owner, texts)
 
-        lines = LinesOf()
+        lines = LineFilter()
 
         def forget_all(uow: UnitOfWork) -> int:
             nonlocal texts, lines
@@ -91,7 +91,7 @@ class ArchiveOperations(LifecycleBase):
             return ()
         return await asyncio.to_thread(self._forget_skills, sessions)
 
-    async def _erase_files(self, owner: str, texts: Sequence[str], lines: LinesOf) -> Sequence[str]:
+    async def _erase_files(self, owner: str, texts: Sequence[str], lines: LineFilter) -> Sequence[str]:
         if self._home_files is None:
             return ()
         files = self._home_files()

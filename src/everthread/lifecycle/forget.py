@@ -30,7 +30,7 @@ from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
 from everthread.lifecycle.notes import is_erased, notes_session, put_version
-from everthread.log_erasure import LinesOf
+from everthread.log_erasure import LineFilter
 from everthread.store.derived_text import WRITTEN
 from everthread.store.notes import digest
 from everthread.store.recalled import QuotingTurn
@@ -97,17 +97,17 @@ def forgotten_texts(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str
     return uow.erasure.scrubber.note_texts(note.note_id, owner) if note is not None and note.owner == owner else ()
 
 
-def forgotten_lines(uow: UnitOfWork, what: Forgettable, owner: str) -> LinesOf:
+def forgotten_lines(uow: UnitOfWork, what: Forgettable, owner: str) -> LineFilter:
     """Return whose lines leave the log, after the request was carried out. For a fact: those that may contain it."""
     match what:
         case ForgetSession(session_id):
             delegated = [s.id for s in uow.sessions.descendants(session_id) if s.cause is Cause.DELEGATION]
             forgotten = [s.id for s in map(uow.sessions.get, delegated) if s is not None and is_erased(s)]
-            return LinesOf(frozenset({session_id, *forgotten}))
+            return LineFilter(frozenset({session_id, *forgotten}))
         case ForgetOwner() | ForgetFact():
             sessions = uow.sessions.of_owner(owner)
             keys = frozenset(str(session.key) for session in sessions)
-            return LinesOf(frozenset(session.id for session in sessions), owner, keys)
+            return LineFilter(frozenset(session.id for session in sessions), owner, keys)
 
 
 def quoting_turns(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[QuotingTurn, ...]:

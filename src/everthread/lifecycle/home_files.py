@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from everthread.domain.forgotten_words import bytes_contain_words, contains_words, erase_words
-from everthread.log_erasure import LinesOf, is_line_of, list_forgotten, remove_lines
+from everthread.log_erasure import LineFilter, is_line_of, list_forgotten, remove_lines
 from everthread.store.scrubber import stored_forms
 from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
@@ -33,7 +33,7 @@ class HomeFiles(Struct, frozen=True):
         """Replace the owner's forgotten words in skills. Returns a message per file that can't be changed."""
         return self._run({FileMethod.REPLACE}, owner, texts)
 
-    def erase(self, owner: str, texts: Sequence[str], lines: LinesOf) -> list[str]:
+    def erase(self, owner: str, texts: Sequence[str], lines: LineFilter) -> list[str]:
         """Erase the owner's forgotten words, and remove log lines.
 
         Removed are `lines`, or with words those of them that contain the words. Returns a message for each file that
@@ -41,7 +41,7 @@ class HomeFiles(Struct, frozen=True):
         """
         return [*self._run({FileMethod.REPLACE, FileMethod.KEEP}, owner, texts), *self._erase_logs(owner, texts, lines)]
 
-    def list_forgotten(self, lines: LinesOf) -> None:
+    def list_forgotten(self, lines: LineFilter) -> None:
         """Have every process that appends to the log drop these lines from now on."""
         if (self.home / "logs").is_dir():
             list_forgotten(self.home / "logs", lines)
@@ -94,7 +94,7 @@ class HomeFiles(Struct, frozen=True):
                 pass
         return []
 
-    def _erase_logs(self, owner: str, texts: Sequence[str], lines: LinesOf) -> list[str]:
+    def _erase_logs(self, owner: str, texts: Sequence[str], lines: LineFilter) -> list[str]:
         """Remove lines of all log files. Other processes may append to them and rotate them meanwhile."""
         forms = _forms(texts)
 

@@ -23,7 +23,7 @@ from everthread.memory.recall import Recall, gather
 from everthread.ports.clock import Clock
 from everthread.ports.lanes import Lanes
 from everthread.ports.memory import Capability, RecallItem
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.memory")
@@ -52,7 +52,7 @@ class MemoryManager:
         random: Callable[[], float],
         limits: Limits | None = None,
         settings: Mapping[str, dict[str, Any]] | None = None,
-        scopes: RecallScopes = IN_GROUPS_THE_GROUP,
+        scopes: RecallScopes = DEFAULT_RECALL_SCOPES,
     ) -> None:
         adapted = [as_provider(provider) for provider in providers]
         names = [provider.name for provider in adapted]

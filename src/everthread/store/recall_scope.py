@@ -37,7 +37,7 @@ class RecallScopes(Struct, frozen=True):
         return self.in_groups != "owner" and not _is_private(ref.key)
 
 
-IN_GROUPS_THE_GROUP = RecallScopes()
+DEFAULT_RECALL_SCOPES = RecallScopes()
 """The default: in a group chat, only what was said there."""
 
 

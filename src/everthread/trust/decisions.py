@@ -1,4 +1,4 @@
-"""What the user has approved or refused: `trust.json` in the home.
+"""Decisions of the user about plugins and projects' skills: `trust.json` in the home.
 
 A decision holds for exact content, by its digest. It is made again when the content changes. A file that cannot be
 read, or that others can write to, approves nothing.
@@ -111,7 +111,9 @@ class TrustFile(Struct, frozen=True):
             finally:
                 os.close(lock)
         except OSError as error:
-            raise StoreUnwritable(f"{self.path}: {error.strerror}; the decision was not stored") from error
+            raise StoreUnwritable(
+                f"{self.path}: {error.strerror}; the decision was not stored. Make the folder writable"
+            ) from error
 
     def _write(self, content: bytes) -> None:
         new = self.path.with_name(f"{FILE}.new")

@@ -31,7 +31,7 @@ class ProjectSkills(Struct, frozen=True):
     trust: TrustFile
 
     @property
-    def place(self) -> Path:
+    def folder(self) -> Path:
         return self.project / FOLDER
 
     @property
@@ -41,7 +41,7 @@ class ProjectSkills(Struct, frozen=True):
     def exist(self) -> bool:
         """Tell if there is at least one folder that may be a skill."""
         try:
-            with os.scandir(self.place) as entries:
+            with os.scandir(self.folder) as entries:
                 return any(not entry.name.startswith(".") and entry.is_dir() for entry in entries)
         except OSError:
             return False
@@ -61,39 +61,41 @@ class ProjectSkills(Struct, frozen=True):
         return state_of(decision.approved if decision else None, lambda: bool(decision) and self._same(decision))
 
     def _same(self, decision: FolderDecision) -> bool:
-        return digests(self.place) == decision.files
+        return digests(self.folder) == decision.files
 
     def decide(self, approved: bool | None) -> None:
         """Approve or refuse the present files; None forgets the decision. Raises `BadSkill` as `state` does."""
-        decision = FolderDecision(approved, digests(self.place)) if approved is not None else None
+        decision = FolderDecision(approved, digests(self.folder)) if approved is not None else None
         self.trust.decide_skills(self.key, decision)
 
 
-def digests(place: Path) -> dict[str, str]:
+def digests(root: Path) -> dict[str, str]:
     """Return the SHA-256 of each regular file, by its path. Raises `BadSkill` if they exceed the limits."""
     found: dict[str, str] = {}
     left = BYTES_MAX
     try:
-        for path in _files(place):
+        for path in _files(root):
             content = _content(path, left)
             if content is None:
                 continue
             left -= len(content)
             if left < 0 or len(found) >= FILES_MAX:
                 limit = f"{FILES_MAX:,} files or {BYTES_MAX // 1_000_000} MB"
-                raise BadSkill(f"{place}: has more than {limit}, too much to check; the skills are not used")
-            found[text_of(path.relative_to(place))] = hashlib.sha256(content).hexdigest()
+                raise BadSkill(
+                    f"{root}: has more than {limit}, too much to check; the skills are not used. Remove other files"
+                )
+            found[text_of(path.relative_to(root))] = hashlib.sha256(content).hexdigest()
     except OSError as error:
-        raise BadSkill(f"{error.filename or place}: {error.strerror}; the skills are not used") from error
+        raise BadSkill(f"{error.filename or root}: {error.strerror}; the skills are not used") from error
     return found
 
 
-def _files(place: Path) -> Iterator[Path]:
+def _files(root: Path) -> Iterator[Path]:
     seen = 0
-    for folder, folders, names in os.walk(place):
+    for folder, folders, names in os.walk(root):
         seen += len(folders) + len(names)
         if seen > SEEN_MAX:
-            raise BadSkill(f"{place}: has more than {SEEN_MAX:,} entries, too many to check; the skills are not used")
+            raise BadSkill(f"{root}: has more than {SEEN_MAX:,} entries, too many to check; the skills are not used")
         for name in names:
             yield Path(folder) / name
 

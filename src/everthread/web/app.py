@@ -160,7 +160,7 @@ async def _handle(call: ApiCall, operation: Operation) -> Response:
         call.held.count_for(call.caller.owner)
         enter_log_scope(owner=call.caller.owner)
         if call.caller.read_only and not operation.only_reads:
-            raise HttpError(403, "This token is read-only: it may only use GET routes.", "read_only_token")
+            raise HttpError(403, "This token is read-only: use GET routes, or another token.", "read_only_token")
     if operation.counted:
         call.check_limits()
     if (session_id := call.request.path_params.get("session_id")) is not None:

@@ -1,4 +1,4 @@
-"""The address of a client, for the log and for slowing down failed authentications. Access never depends on it."""
+"""The address of a client, for the log and the limits of each address. Access never depends on it."""
 
 from __future__ import annotations
 

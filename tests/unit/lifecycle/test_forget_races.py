@@ -35,7 +35,7 @@ from everthread.gateway.attachments import AttachmentFetcher, AttachmentQueue
 from everthread.lifecycle import CommittedTurn, ForgetFact, NoteChange
 from everthread.lifecycle.home_files import HomeFiles
 from everthread.lifecycle.schedules import NewSchedule, OccurrenceResult, ScheduleService
-from everthread.log_erasure import LinesOf
+from everthread.log_erasure import LineFilter
 from everthread.memory import note_files
 from everthread.memory.note_files import CHARS_MAX
 from everthread.ports.model import Answer, Delta, Request
@@ -194,7 +194,7 @@ async def test_forgetting_waits_for_a_skill_that_is_being_written(tmp_path: Path
         asyncio.to_thread(lambda: folders.write(SkillText("gate", "Opens it.", FACT), check=check))
     )
     await checked.wait()
-    erasing = asyncio.create_task(asyncio.to_thread(files.erase, ME, [FACT], LinesOf(owner=ME)))
+    erasing = asyncio.create_task(asyncio.to_thread(files.erase, ME, [FACT], LineFilter(owner=ME)))
     await asyncio.sleep(0.05)
     assert not erasing.done()
     go_on.set()

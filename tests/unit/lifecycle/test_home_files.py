@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from everthread.lifecycle.home_files import HomeFiles, entry_for
-from everthread.log_erasure import LinesOf
+from everthread.log_erasure import LineFilter
 from everthread.store.text_registry import FileMethod
 
 ME, YOU = "me", "you"
@@ -24,16 +24,16 @@ def write(files: HomeFiles, path: str, text: str = f"so {FACT}.") -> Path:
 
 def test_only_the_owners_skills_are_changed(files: HomeFiles) -> None:
     skill = write(files, "skills/a/SKILL.md")
-    assert files.erase(YOU, [FACT], LinesOf()) == []
+    assert files.erase(YOU, [FACT], LineFilter()) == []
     assert skill.read_text() == f"so {FACT}."
-    assert files.erase(ME, [FACT], LinesOf()) == []
+    assert files.erase(ME, [FACT], LineFilter()) == []
     assert skill.read_text() == "so [forgotten]."
 
 
 def test_files_with_longer_words_are_neither_changed_nor_reported(files: HomeFiles) -> None:
     skill, rules = write(files, "skills/a/SKILL.md", "the team\xe9 and tea"), write(files, "AGENTS.md", "A team.")
     skill.write_bytes(skill.read_bytes() + b" \xff")
-    assert files.erase(ME, ["tea"], LinesOf()) == []
+    assert files.erase(ME, ["tea"], LineFilter()) == []
     assert (skill.read_bytes(), rules.read_text()) == ("the team\xe9 and [forgotten]".encode() + b" \xff", "A team.")
     write(files, "media/team.txt", "steam")
     assert files.attachments_with(["tea"], ["team.txt"]) == ()
@@ -47,7 +47,7 @@ def test_note_files_are_left_to_their_synchronisation(files: HomeFiles) -> None:
     notes = [write(files, path) for path in paths]
     for owner in (ME, YOU):
         assert files.replace(owner, [FACT]) == []
-        assert files.erase(owner, [FACT], LinesOf()) == []
+        assert files.erase(owner, [FACT], LineFilter()) == []
     assert [file.read_text() for file in notes] == [f"so {FACT}."] * len(paths)
 
 
@@ -62,26 +62,26 @@ def test_skills_whose_lock_can_not_be_taken_are_reported_and_the_other_files_era
     skill, log = write(files, "skills/a/SKILL.md"), write(files, "logs/everthread.log")
     write(files, "skills/b/SKILL.md", "something else")
     problem = "skills/a/SKILL.md may still contain forgotten words (Is a directory); remove it"
-    assert files.erase(ME, [FACT], LinesOf()) == [problem]
+    assert files.erase(ME, [FACT], LineFilter()) == [problem]
     assert (skill.read_text(), log.read_text().strip()) == (f"so {FACT}.", "")
-    assert files.erase(YOU, [FACT], LinesOf()) == []
+    assert files.erase(YOU, [FACT], LineFilter()) == []
 
 
 def test_a_file_of_the_user_is_reported_and_not_changed(files: HomeFiles) -> None:
     rules = write(files, "AGENTS.md")
     write(files, "SOUL.md", "be kind")
-    assert files.erase(ME, [FACT], LinesOf()) == [
+    assert files.erase(ME, [FACT], LineFilter()) == [
         "AGENTS.md is yours and still contains the forgotten words; edit or remove it"
     ]
     assert rules.read_text() == f"so {FACT}."
-    assert files.erase(ME, ["something else"], LinesOf()) == []
+    assert files.erase(ME, ["something else"], LineFilter()) == []
 
 
 def test_every_request_removes_lines_that_may_quote_anybody(files: HomeFiles) -> None:
     current, old, output = (
         write(files, f"logs/{name}") for name in ("everthread.log", "everthread.log.2", "gateway.out")
     )
-    assert files.erase(ME, (), LinesOf()) == []
+    assert files.erase(ME, (), LineFilter()) == []
     assert [file.read_text().strip() for file in (current, old, output)] == ["", "", ""]
 
 
@@ -89,7 +89,7 @@ def test_a_file_that_can_not_be_changed_is_reported_and_the_others_are_changed(f
     write(files, "skills/a/SKILL.md")
     (files.home / "skills" / "a" / "SKILL.md.new").mkdir()
     other = write(files, "skills/b/SKILL.md")
-    [problem] = files.erase(ME, [FACT], LinesOf())
+    [problem] = files.erase(ME, [FACT], LineFilter())
     assert problem == "skills/a/SKILL.md may still contain forgotten words (Is a directory); remove it"
     assert other.read_text() == "so [forgotten]."
 
@@ -99,14 +99,14 @@ def test_a_link_is_not_followed(files: HomeFiles, tmp_path_factory: pytest.TempP
     target.write_text(FACT)
     (files.home / "skills" / "a").mkdir(parents=True)
     (files.home / "skills" / "a" / "SKILL.md").symlink_to(target)
-    files.erase(ME, [FACT], LinesOf())
+    files.erase(ME, [FACT], LineFilter())
     assert target.read_text() == FACT
 
 
 def test_a_changed_file_keeps_its_mode(files: HomeFiles) -> None:
     skill = write(files, "skills/a/SKILL.md")
     skill.chmod(0o600)
-    files.erase(ME, [FACT], LinesOf())
+    files.erase(ME, [FACT], LineFilter())
     assert skill.read_text() == "so [forgotten]."
     assert skill.stat().st_mode & 0o777 == 0o600
 

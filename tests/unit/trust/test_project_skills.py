@@ -55,16 +55,16 @@ def test_a_project_cannot_change_its_skills_after_the_decision(
     skills: ProjectSkills, change: Callable[[Path], object], approved: bool
 ) -> None:
     skills.decide(approved)
-    change(skills.place)
+    change(skills.folder)
     assert skills.state() is Trust.CHANGED
 
 
 def test_links_and_other_files_are_not_followed(skills: ProjectSkills, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    (skills.place / "build/link").symlink_to(tmp_path / "secret")
-    (skills.place / "out").symlink_to(tmp_path)
-    os.mkfifo(skills.place / "build/pipe")
-    assert sorted(digests(skills.place)) == ["build/SKILL.md", "build/references/targets.md"]
+    (skills.folder / "build/link").symlink_to(tmp_path / "secret")
+    (skills.folder / "out").symlink_to(tmp_path)
+    os.mkfifo(skills.folder / "build/pipe")
+    assert sorted(digests(skills.folder)) == ["build/SKILL.md", "build/references/targets.md"]
 
 
 def test_a_project_cannot_make_the_check_endless(skills: ProjectSkills, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,10 +77,10 @@ def test_a_project_cannot_make_the_check_endless(skills: ProjectSkills, monkeypa
 
 
 def test_a_file_name_that_is_no_text_is_covered(skills: ProjectSkills) -> None:
-    (skills.place / "build" / os.fsdecode(b"odd\xff")).write_text("odd")
+    (skills.folder / "build" / os.fsdecode(b"odd\xff")).write_text("odd")
     skills.decide(True)
     assert skills.state() is Trust.APPROVED
-    (skills.place / "build" / os.fsdecode(b"odd\xff")).write_text("other")
+    (skills.folder / "build" / os.fsdecode(b"odd\xff")).write_text("other")
     assert skills.state() is Trust.CHANGED
 
 

@@ -26,7 +26,7 @@ class ListedTool(Struct, frozen=True):
     description: str
     parameters: Mapping[str, Any]
     annotations: Mapping[str, Any]
-    """What the server says about the tool, such as `readOnlyHint`. It may lie."""
+    """Claims of the server about the tool, such as `readOnlyHint`. They may be false."""
 
 
 class ToolList(Struct, frozen=True):
@@ -46,7 +46,9 @@ def exposed_names(tools: Iterable[tuple[str, str]], servers: Iterable[str] = ())
     full = {tool: "__".join(("mcp", *(_INVALID.sub("_", part) for part in tool))) for tool in tools}
     prefixes = {server: f"mcp__{_INVALID.sub('_', server)}__" for server in servers}
     names = {
-        tool: _with_suffix(tool, name) if len(name) > NAME_CHARS_MAX or _intrudes(tool[0], name, prefixes) else name
+        tool: _with_suffix(tool, name)
+        if len(name) > NAME_CHARS_MAX or _begins_like_another(tool[0], name, prefixes)
+        else name
         for tool, name in full.items()
     }
     # Repeated, because a name with a suffix may equal the name of another tool.
@@ -55,7 +57,7 @@ def exposed_names(tools: Iterable[tuple[str, str]], servers: Iterable[str] = ())
     return names
 
 
-def _intrudes(server: str, name: str, prefixes: Mapping[str, str]) -> bool:
+def _begins_like_another(server: str, name: str, prefixes: Mapping[str, str]) -> bool:
     """Return True if the name begins like those of another server whose names are as long or longer."""
     own = len(prefixes.get(server, ""))
     return any(name.startswith(prefix) and len(prefix) >= own for other, prefix in prefixes.items() if other != server)

@@ -16,7 +16,7 @@ from everthread.domain.recall_scope import RecallScope
 from everthread.domain.search_terms import count_matches, excerpt, keywords
 from everthread.ports.clock import Clock
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 BUILTIN = "builtin"
@@ -43,7 +43,7 @@ Terms = list[tuple[str, bool]]
 
 
 class BuiltinMemory(MemoryProvider):
-    def __init__(self, store: Store, clock: Clock, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> None:
+    def __init__(self, store: Store, clock: Clock, scopes: RecallScopes = DEFAULT_RECALL_SCOPES) -> None:
         super().__init__()
         self.name = BUILTIN
         self.capabilities = Capability.RECALL | Capability.GROUPS

@@ -272,8 +272,8 @@ class SkillFolders(Struct, frozen=True):
     def _places(self) -> Iterator[tuple[Path, _Source | None]]:
         yield self.own, None
         source = self._source()
-        if source is not None and not _same(source.skills.place, self.own) and source.skills.exist():
-            yield source.skills.place, source
+        if source is not None and not _same(source.skills.folder, self.own) and source.skills.exist():
+            yield source.skills.folder, source
 
     def _source(self) -> _Source | None:
         """Return the project's skills with the digests of their approved files."""
@@ -287,7 +287,7 @@ class SkillFolders(Struct, frozen=True):
         if source.inspects or source.approved is not None:
             return False
         if not source.skills.is_refused():
-            problems.append(not_approved(source.skills.place))
+            problems.append(not_approved(source.skills.folder))
         return True
 
 
@@ -302,7 +302,7 @@ class _Source(Struct, frozen=True):
         """Raise `BadSkill` unless the file was approved with this content."""
         if self.inspects:
             return
-        path = text_of(file.resolve().relative_to(self.skills.place.resolve()))
+        path = text_of(file.resolve().relative_to(self.skills.folder.resolve()))
         if (self.approved or {}).get(path) != hashlib.sha256(content).hexdigest():
             raise BadSkill(
                 f"{file}:1: was added or changed since the project's skills were approved; it is not used. "
@@ -342,7 +342,7 @@ def _folders(place: Path, problems: list[str]) -> list[Path]:
 
 def _read(folder: Path, source: _Source | None) -> Skill:
     file = folder / FILE
-    if source is not None and not _is_inside(file, source.skills.place):
+    if source is not None and not _is_inside(file, source.skills.folder):
         raise BadSkill(f"{file}:1: is a link out of the project; it is not used")
     parsed = parse(_text(file, shown=str(file), source=source), str(file))
     name = folder.resolve().name if folder.name in ("", ".", "..") else folder.name

@@ -1,4 +1,4 @@
-"""Approval of dangerous tool calls: the one place that decides which calls the user is asked about, and shows.
+"""Approval of dangerous tool calls: decide which calls need it, and what the user is shown.
 
 Front ends only show an `ApprovalRequest` and return the answer.
 """

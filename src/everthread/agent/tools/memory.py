@@ -23,7 +23,7 @@ from everthread.memory.note_files import render_list, usage
 from everthread.memory.recall import Recall, render_fenced, when
 from everthread.ports.memory import RecallItem
 from everthread.ports.tools import Tool, ToolUse
-from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
+from everthread.store.recall_scope import DEFAULT_RECALL_SCOPES, RecallScopes
 from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -66,7 +66,7 @@ def memory_tools(
     memory: MemoryManager,
     limits: Mapping[NoteTarget, int],
     written: Written,
-    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
+    scopes: RecallScopes = DEFAULT_RECALL_SCOPES,
 ) -> tuple[Tool, ...]:
     """Build all memory tools. `written` is called with the owner after each note is stored."""
     notes = memory_tool(lifecycle.write_note, store, limits, written, scopes=scopes)
@@ -105,7 +105,7 @@ def memory_tool(
     written: Written | None = None,
     *,
     condenses: bool = False,
-    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
+    scopes: RecallScopes = DEFAULT_RECALL_SCOPES,
 ) -> Tool:
     """Add, replace or remove a note of the owner, within the collection's limit. In a group chat, of that chat only.
 
@@ -221,7 +221,7 @@ _SESSION_SEARCH = tool_schema(
 )
 
 
-def session_search(store: Store, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> Tool:
+def session_search(store: Store, scopes: RecallScopes = DEFAULT_RECALL_SCOPES) -> Tool:
     """Search the owner's conversations, or read the turns of one. In a group chat, only what was said there."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:

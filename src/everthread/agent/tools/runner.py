@@ -34,8 +34,8 @@ NAME_CHARS_MAX = 100
 CALLS_MAX = 32
 """Limit for one answer. More calls indicate a runaway model, and would make the turn too large to store."""
 NOT_GRANTED = (
-    "Error: {name!r} was not run: the person whose message you answer may not use it. Tell them that the owner of this "
-    "installation decides that; do not try it again"
+    "Error: {name!r} was not run: the person whose message you answer may not use it. Tell them that the operator "
+    "decides that; do not try it again"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Tool names that every endpoint accepts. An invalid name fails the whole request."""

@@ -15,7 +15,7 @@ TOOLBOXES_MAX = 64
 """Limit for the tool sets that are kept. Most people have the same rights."""
 
 
-async def _strangers(rights: Rights, accounts: Collection[str]) -> Rights:
+async def _limit_to_any_guest(rights: Rights, accounts: Collection[str]) -> Rights:
     return rights.limited_to([Rights()]) if rights.role is AccessRole.GROUP else rights
 
 
@@ -24,7 +24,7 @@ class SessionTools(Struct, frozen=True):
 
     toolbox: Toolbox
     rights: Rights
-    of_speakers: Callable[[Rights, Collection[str]], Awaitable[Rights]] = _strangers
+    of_speakers: Callable[[Rights, Collection[str]], Awaitable[Rights]] = _limit_to_any_guest
     """As `RightsLookup.of_speakers`."""
 
     async def of_turn(self, speakers: frozenset[str]) -> TurnRights:

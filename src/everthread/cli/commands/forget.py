@@ -61,8 +61,8 @@ def forget(
     The text is deleted from the store immediately. Memory providers are asked to delete it too; those that can't are
     listed. The words of a note are also erased from skills and attachments; your own files are not changed.
 
-    Answers in other sessions that were shown the text by recall may repeat it in other words. They are listed, and
-    erased with --quoted, also later, with the id of the forgotten session.
+    Answers in other sessions may repeat the text in other words if recall showed it there. The command lists them;
+    --quoted erases them, also later, with the id of the forgotten session.
 
     \b
     Examples:

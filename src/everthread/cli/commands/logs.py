@@ -65,7 +65,7 @@ def logs(cli: CliContext, follow: bool, lines: int, reference: str | None, as_js
 
 
 def _show_details(cli: CliContext, reference: str, follow: bool, as_json: bool) -> None:
-    """Print the full texts of log entries. Only who can read the home can call this."""
+    """Print the full texts of log entries."""
     from everthread.cli.output import iso_time, strip_control_chars
     from everthread.domain.errors import NotFound
 

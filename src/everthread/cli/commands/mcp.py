@@ -1,4 +1,4 @@
-"""`everthread mcp`: see and remove the approvals of MCP tools."""
+"""`everthread mcp`: list and remove the pins of MCP tools."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def mcp() -> None:
-    """See and remove the approvals of MCP tools.
+    """List and remove the pins of MCP tools.
 
-    A tool of an MCP server is pinned when you first approve it: its name, description, parameters and annotations, and
-    the server's program or URL. A tool that differs from its pin needs approval again. `everthread doctor` lists the
-    tools that have changed.
+    A tool of an MCP server is pinned when you first approve a call, or at its first use if `read_only` or `tools.allow`
+    lists it. A pin has the tool's name, description, parameters and annotations, and the server's program or URL. A
+    tool that differs from its pin needs approval again. `everthread doctor` lists the tools that have changed.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def pins(cli: CliContext, server: str, as_json: bool) -> None:
     known = cli.read(lambda runtime: runtime.store.read(lambda uow: uow.tool_pins.all()), default=())
     found = [pin for pin in known if server in ("", pin.server)]
     if server and not found:
-        raise NotFound(f"no pinned tool of a server {server[:100]!r}; `mcp pins` lists all")
+        raise NotFound(f"no pinned tool of a server {server[:100]!r}; everthread mcp pins lists all")
     rows = [(one_line(pin.server), one_line(pin.tool), local_time(pin.at)) for pin in found]
     text = table(
         ("SERVER", "TOOL", "PINNED"), rows, empty="No pinned tools. A tool is pinned at its first approved call."
@@ -76,7 +76,7 @@ def unpin(cli: CliContext, server: str, tool: str, as_json: bool) -> None:
     removed = cli.write_if_exists(remove, default=())
     if not removed:
         what = f"tool {tool[:100]!r}" if tool else "pinned tool"
-        raise NotFound(f"no {what} of a server {server[:100]!r}; `mcp pins` lists all pins")
+        raise NotFound(f"no {what} of a server {server[:100]!r}; everthread mcp pins lists all")
     names = ", ".join(one_line(pin.tool) for pin in removed)
     text = f"Removed {pluralize(len(removed), 'pin')} of {one_line(server)}: {names}."
     render(Result({"server": server, "tools": [pin.tool for pin in removed]}, text), as_json)

@@ -20,7 +20,7 @@ def plugins() -> None:
     """List and approve plugins of installed packages.
 
     A plugin runs with your rights. It is loaded only if it is approved here or in a chat, or named in config.toml under
-    [plugins] allow. An approval here holds for the plugin as it is now: another version needs another one.
+    [plugins] allow. An approval here holds for the plugin as it is now: another version needs another approval.
 
     \b
     Examples:

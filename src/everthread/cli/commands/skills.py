@@ -174,9 +174,9 @@ def trust(cli: CliContext, revoke: bool, as_json: bool) -> None:
     skills_of.decide(None if revoke else True)
     names = [each.skill.name for each in _folders(cli).read_all().found if each.skill.project]
     if revoke:
-        text = f"Forgot the decision about the skills in {skills_of.place}. They are not used."
+        text = f"Forgot the decision about the skills in {skills_of.folder}. They are not used."
     else:
-        text = f"Approved {pluralize(len(names), 'skill')} in {skills_of.place}: {', '.join(names) or 'none usable'}"
+        text = f"Approved {pluralize(len(names), 'skill')} in {skills_of.folder}: {', '.join(names) or 'none usable'}"
     data = {"project": str(skills_of.project), "approved": not revoke, "skills": names}
     render(Result(data, text), as_json)
 
@@ -192,7 +192,7 @@ def _project_skills(cli: CliContext) -> ProjectSkills | None:
 def _project_state(cli: CliContext) -> Trust | None:
     """Return the state of the project's skills; None if there are none."""
     skills_of = _project_skills(cli)
-    if skills_of is None or not skills_of.exist() or skills_of.place.resolve() == cli.settings.skills_path.resolve():
+    if skills_of is None or not skills_of.exist() or skills_of.folder.resolve() == cli.settings.skills_path.resolve():
         return None
     return skills_of.state()
 

@@ -44,7 +44,7 @@ def tokens() -> None:
     metavar="AGE",
     help="Time until it expires: 12h, 30d, 2w, 6m (30 days each), 1y. Default: never.",
 )
-@click.option("--read-only", is_flag=True, help="It may only read: GET routes, no messages and no completions.")
+@click.option("--read-only", is_flag=True, help="Allow GET routes only: no messages and no completions.")
 @owner_option
 @common_options
 def new_token(cli: CliContext, name: str, lifetime_s: float | None, read_only: bool, owner: str, as_json: bool) -> None:

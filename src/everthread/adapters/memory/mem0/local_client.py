@@ -28,7 +28,7 @@ from everthread.log_context import outside_log_scope
 START_S_MAX = 60.0
 STOP_S_MAX = 2.0
 REQUEST_S_MAX = 40.0
-"""How long the library waits for its model."""
+"""Time limit of the library for its model."""
 HUNG_S_MAX = 90.0
 """A request without a response for this long: the child process is killed, and restarted for the next one."""
 PENDING_MAX = 32

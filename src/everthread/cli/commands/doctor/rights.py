@@ -44,8 +44,8 @@ async def access(case: Case) -> Finding:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         return bad(f"{problems[0]}{more}", "correct the name in config.toml; until then, nothing is granted by it")
     tools = [_DELEGATE, *(f"{MCP_SOURCE}{name}" for name in sorted(settings.mcp_servers)), *provided]
-    lost = await runtime.store.read(lambda uow: _lost(uow, policy, owners, tools, skills))
-    return well("; ".join(lost) if lost else "no grant names anything unknown")
+    lost = await runtime.store.read(lambda uow: _missing_rights(uow, policy, owners, tools, skills))
+    return well("; ".join(lost) if lost else "all granted names exist")
 
 
 async def _provider_tools(case: Case) -> list[str]:
@@ -73,7 +73,7 @@ def _other_owners(uow: UnitOfWork, policy: RightsPolicy) -> list[str]:
     return sorted({session.owner for session in recent} - {policy.owner})
 
 
-def _lost(
+def _missing_rights(
     uow: UnitOfWork, policy: RightsPolicy, owners: Sequence[str], tools: Sequence[str], skills: Sequence[str]
 ) -> list[str]:
     """Return one line for each role: who wrote before, what they may not use, and the lines that grant it."""

@@ -124,10 +124,10 @@ async def providers(case: Case) -> Finding:
     if unhealthy:
         what = "; ".join(f"{name}: {status}" for name, status in unhealthy.items())
         return bad(what, "check the service of the provider; deliveries wait for it")
-    return well(", ".join(runtime.memory.names) + _silent_in_groups(case, runtime.memory))
+    return well(", ".join(runtime.memory.names) + _not_asked_in_groups(case, runtime.memory))
 
 
-def _silent_in_groups(case: Case, memory: MemoryManager) -> str:
+def _not_asked_in_groups(case: Case, memory: MemoryManager) -> str:
     """Name the providers that are not asked in group chats, if platforms are configured."""
     assert case.settings is not None
     if case.settings.memory.recall_in_groups == "owner" or not case.settings.platforms:
@@ -136,6 +136,6 @@ def _silent_in_groups(case: Case, memory: MemoryManager) -> str:
     if not silent:
         return "; in group chats, only what was said there is recalled"
     return (
-        f"; in group chats, only what was said there is recalled, and {', '.join(silent)} not asked: "
+        f"; in group chats, only what was said there is recalled, without asking {', '.join(silent)}: "
         "see memory.recall_in_groups"
     )

@@ -33,12 +33,12 @@ async def project_skills(case: Case) -> Finding:
     assert case.settings is not None
     project = working_folder()
     skills = ProjectSkills(project, trust_file(case.settings)) if project is not None else None
-    if skills is None or not skills.exist() or skills.place.resolve() == case.settings.skills_path.resolve():
+    if skills is None or not skills.exist() or skills.folder.resolve() == case.settings.skills_path.resolve():
         return well("the working folder has no skills of its own")
     state = skills.state()
     if state in (Trust.NEW, Trust.CHANGED):
         return bad(
-            f"the skills in {skills.place} are not used: {state.value}",
+            f"the skills in {skills.folder} are not used: {state.value}",
             "read them with everthread skills list and show, then run everthread skills trust in that folder",
         )
-    return well(f"{skills.place}: {state.value}")
+    return well(f"{skills.folder}: {state.value}")

@@ -9,7 +9,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from everthread.cli.context import CliRuntime
 
-HINT = "HTTP requests need a token: everthread tokens show prints the one of this machine."
+HINT = "HTTP requests need a token. To see it, run: everthread tokens show"
 LOCKED = "no valid API token: every HTTP request is refused; create one with everthread tokens new NAME"
 LOST = "the automatic API token exists, but its text is not in this home; nobody can use it"
 LOST_FIX = (

@@ -42,7 +42,7 @@ def test_what_people_who_wrote_before_may_not_use_is_listed_with_the_lines_that_
     )
     with (home / "config.toml").open("a") as file:
         file.write(ACCESS + ACCESS.replace("guests", "groups"))
-    assert says(home, "--offline")["access"] == "no grant names anything unknown"
+    assert says(home, "--offline")["access"] == "all granted names exist"
 
 
 def test_a_granted_name_that_does_not_exist_is_reported(home: Path) -> None:
