@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, field
 
-from everthread.domain.text_format import show_invisible
+from everthread.domain.text_format import format_call, show_invisible
 
 NAMES_MAX = 5
 NAME_CHARS_MAX = 40
@@ -56,12 +56,43 @@ class ToolDefinition(Struct, frozen=True):
 def describe_change(old: ToolDefinition, new: ToolDefinition) -> str:
     """Say in words how a tool differs from its approved definition; empty if it does not.
 
-    All names and texts come from the server: they are quoted, shortened, and without invisible characters.
+    All names and texts come from the server: they are quoted, shortened, and without invisible characters. A user who
+    decides on the change also needs `show_change`.
     """
     changes = ["its server has another program or address"] if old.identity != new.identity else []
     if old.digest != new.digest:
         changes += _text_changes(old.text, new.text) if old.text != DefinitionText() else ["its definition differs"]
     return "; ".join(changes)
+
+
+def show_change(old: ToolDefinition, new: ToolDefinition) -> str:
+    """Show all texts that differ, approved and new, each in full and with invisible characters as codes."""
+    before, after = _parts(old.text), _parts(new.text)
+    differing = {what for what in before.keys() | after.keys() if _canonical(before, what) != _canonical(after, what)}
+    shown = {
+        f"{when} {what}": parts[what]
+        for what in sorted(differing)
+        for when, parts in (("approved", before), ("new", after))
+        if what in parts
+    }
+    return format_call("Approved and new texts of the server:", shown) if shown else ""
+
+
+def _parts(text: DefinitionText) -> dict[str, Any]:
+    """Return all of a definition in the parts that are compared."""
+    properties = _properties(text.parameters)
+    rest = {key: value for key, value in text.parameters.items() if key != "properties" or value != properties}
+    return {
+        "description": text.description,
+        "schema": rest,
+        **{f"parameter {name}": value for name, value in properties.items()},
+        **{f"annotation {name}": value for name, value in text.annotations.items()},
+    }
+
+
+def _canonical(parts: Mapping[str, Any], what: str) -> bytes:
+    # In Python, 1 == True: the digest tells them apart.
+    return msgspec.json.encode((parts[what],), order="sorted") if what in parts else b""
 
 
 def _text_changes(old: DefinitionText, new: DefinitionText) -> list[str]:

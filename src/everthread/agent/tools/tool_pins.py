@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.domain.tool_definition import DefinitionText, ToolDefinition, describe_change
+from everthread.domain.tool_definition import DefinitionText, ToolDefinition, describe_change, show_change
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool
@@ -17,6 +18,15 @@ from everthread.store.tool_pins import ToolPin
 from everthread.store.unit_of_work import Store
 
 _Name = tuple[str, str]
+
+
+class ToolChange(Struct, frozen=True):
+    """The difference between a tool and its pin."""
+
+    summary: str
+    """The change in words, shortened."""
+    whole: str
+    """All texts that differ; empty if only the server's program or address does."""
 
 
 class PinnedTools:
@@ -48,15 +58,15 @@ class PinnedTools:
         text = DefinitionText.decode(pin.definition)
         return replace(tool, schema=ToolSchema(tool.name, text.description, text.parameters))
 
-    async def change_of(self, definition: ToolDefinition, *, first_use: bool) -> str:
-        """Say how the tool differs from its pin; empty if it does not. With `first_use`, pin a tool without a pin."""
+    async def change_of(self, definition: ToolDefinition, *, first_use: bool) -> ToolChange | None:
+        """Return how the tool differs from its pin; None if it does not. With `first_use`, pin a tool without a pin."""
         pin = await self._store.read_inline(lambda uow: uow.tool_pins.get(definition.server, definition.tool))
         if pin is None and first_use:
             new = self._pin(definition)
             # Another process may have pinned the tool meanwhile.
             pin = await self._store.write_inline(lambda uow: uow.tool_pins.add(new))
         self._note(definition, pin)
-        return change_since(pin, definition) if pin is not None else ""
+        return change_since(pin, definition) if pin is not None else None
 
     async def approve(self, definition: ToolDefinition, owner: str) -> None:
         """Pin the definition that the owner approved, if the owner is the operator."""
@@ -85,7 +95,8 @@ class PinnedTools:
         return ToolPin(d.server, d.tool, d.identity, d.digest, d.text.encode(), self._clock.now())
 
 
-def change_since(pin: ToolPin, definition: ToolDefinition) -> str:
-    """Say how a tool differs from its pin; empty if it does not."""
+def change_since(pin: ToolPin, definition: ToolDefinition) -> ToolChange | None:
+    """Return how a tool differs from its pin; None if it does not."""
     old = ToolDefinition(pin.server, pin.identity, pin.tool, DefinitionText.decode(pin.definition), pin.digest)
-    return describe_change(old, definition)
+    summary = describe_change(old, definition)
+    return ToolChange(summary, show_change(old, definition)) if summary else None

@@ -71,7 +71,8 @@ async def mcp(case: Case) -> Finding:
     if changed := _changed_tools(report, pins):
         first = shlex.join((changed[0][0].server, changed[0][0].tool))
         fix = (
-            "if the change is right, approve the next call in a chat or a terminal, or run everthread mcp unpin "
+            "read it with everthread mcp pins --changes; if it is right, approve the next call in a chat or a "
+            "terminal, or run everthread mcp unpin "
             f"{first}; if not, set disabled = true for the server"
         )
         return bad("; ".join(f"{d.server}: {one_line(d.tool)} has changed: {how}" for d, how in changed), fix)
@@ -94,7 +95,7 @@ def _changed_tools(report: ServerReport, pins: Sequence[ToolPin]) -> list[tuple[
     definitions = [tool.definition for tool in report.tools if tool.definition is not None]
     found = ((d, pinned.get((d.server, d.tool))) for d in definitions)
     changes = ((d, change_since(pin, d)) for d, pin in found if pin is not None)
-    return [(d, how) for d, how in changes if how][:_CHANGED_MAX]
+    return [(d, how.summary) for d, how in changes if how is not None][:_CHANGED_MAX]
 
 
 def _unused_claims(settings: Settings, report: ServerReport) -> str:
