@@ -4,12 +4,16 @@ A request to forget first adds the session or person to a list, under a lock tha
 From then on no process appends a line of theirs, not even one that it had in memory. Then the lines in the files are
 overwritten in place with spaces. Files only grow at their end, so this needs no lock and loses no line of others. A
 file that is rotated meanwhile keeps its content.
+
+A thread that holds the lock may be made to log: by a destructor that a garbage collection runs, or by the `__str__` of
+an argument. It would wait for itself for ever, so it checks `is_locking` and leaves such a record to another thread.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,17 +30,64 @@ LIST = ".forgotten"
 LISTED_MAX = 10_000
 LISTED_S_MAX = 30 * 24 * 3600.0
 _CHUNK = 1 << 20
+_RETRY_S = 0.001
 
 Forgotten = Callable[[float, Mapping[str, object]], bool]
 """Return true if a record with this time and these fields must not be written."""
 
 
+class _Thread(threading.local):
+    locking = False
+
+
+_thread = _Thread()
+_never = threading.Event()
+
+
+def is_locking() -> bool:
+    """Return whether this thread holds the lock of the log, or is about to take it."""
+    return _thread.locking
+
+
+@contextmanager
+def locking() -> Generator[None]:
+    """Mark this thread as holding the lock."""
+    before, _thread.locking = _thread.locking, True
+    try:
+        yield
+    finally:
+        _thread.locking = before
+
+
+def try_lock(file: int, operation: int, patience_s: float) -> bool:
+    """Take a lock with `flock`, within the given time. Call it inside `locking`."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            _never.wait(_RETRY_S)
+        else:
+            return True
+
+
 class LineFilter(Struct, frozen=True):
-    """The log lines to remove: those of some sessions, of a person, and of the session keys of that person."""
+    """The log lines to remove: those of some sessions, of a person, and of the session keys of that person.
+
+    `named` are key and owner of a forgotten session: text that has no fields concerns it if it contains one of them.
+    """
 
     sessions: frozenset[str] = frozenset()
     owner: str = ""
     keys: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return everything by which text without fields may name the session or person."""
+        return (self.sessions | self.keys | self.named | {self.owner}) - {""}
 
 
 class _Line(Struct):
@@ -61,9 +112,15 @@ class ForgottenLines:
         self._listed: dict[str, float] = {}
 
     @contextmanager
-    def appending(self) -> Generator[Forgotten]:
-        """Hold the lock that keeps requests to forget away, and yield the check of a record."""
-        fcntl.flock(self._lock, fcntl.LOCK_SH)
+    def appending(self, patience_s: float) -> Generator[Forgotten | None]:
+        """Hold the lock that keeps requests to forget away, and yield the check of a record.
+
+        Yields `None` if another thread or process holds the lock for longer: nothing may be appended then. Call it
+        inside `locking`.
+        """
+        if not try_lock(self._lock, fcntl.LOCK_SH, patience_s):
+            yield None
+            return
         try:
             self._refresh()
             yield self._is_forgotten if self._listed else _none_forgotten
@@ -116,12 +173,13 @@ def list_forgotten(folder: Path, lines: LineFilter) -> None:
 
 @contextmanager
 def _exclusive_lock(folder: Path) -> Generator[None]:
-    lock = _open_lock(folder)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    with locking():
+        lock = _open_lock(folder)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
 
 def remove_lines(folder: Path, file: int, is_removed: Callable[[bytes], bool]) -> None:
@@ -143,17 +201,23 @@ def remove_lines(folder: Path, file: int, is_removed: Callable[[bytes], bool]) -
         os.fsync(file)
 
 
-def is_line_of(line: bytes, lines: LineFilter, *, has_words: Callable[[bytes], bool] | None = None) -> bool:
+def is_line_of(
+    line: bytes,
+    lines: LineFilter,
+    *,
+    has_words: Callable[[bytes], bool] | None = None,
+    may_quote: Callable[[bytes], bool] | None = None,
+) -> bool:
     """Return whether a line belongs to a session or person, and contains the words if these are given.
 
-    A line that is no entry of this version may quote anybody, and belongs to all.
+    A line that is no entry of this version may quote anybody. `may_quote` decides about it; without, it belongs to all.
     """
     try:
         entry = msgspec.json.decode(line, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return True
-    if entry.v != LINE_VERSION:
-        return True
+        entry = None
+    if entry is None or entry.v != LINE_VERSION:
+        return may_quote is None or may_quote(line)
     theirs = (
         entry.session in lines.sessions or entry.key in lines.keys or (bool(lines.owner) and entry.owner == lines.owner)
     )

@@ -2,7 +2,8 @@
 
 `log_format` decides what is written, `log_erasure` removes lines of what is forgotten. Several processes append to one
 file, whole lines with one write. A background thread writes INFO records after a short delay, so that no turn waits for
-the disk. Records from WARNING are written synchronously. Errors of the log file never reach the caller.
+the disk. Records from WARNING are written synchronously, except while another thread or process has locked the files.
+Errors of the log file never reach the caller.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -25,8 +27,8 @@ import msgspec
 from everthread.config.checks import SECRET_VALUE, is_secret_name
 from everthread.config.schema import Settings
 from everthread.log_context import current_log_scope
-from everthread.log_erasure import LINE_VERSION, LOCK, ForgottenLines
-from everthread.log_format import OWN_LOGGER, FormattedRecord, format_record
+from everthread.log_erasure import LINE_VERSION, LOCK, Forgotten, ForgottenLines, is_locking, locking, try_lock
+from everthread.log_format import OWN_LOGGER, FormattedRecord, format_record, is_own, logger_name
 
 BYTES_MAX = 5_000_000
 ROTATED_MAX = 3
@@ -37,11 +39,18 @@ HIDDEN = "[hidden]"
 LATER_S = 0.3
 _CHECK_BYTES = 65_536
 _WAITING_MAX = 256
+_KEPT_MAX = 10_000
+"""Records that wait while the files are locked; of more, the newest are kept."""
+_PATIENCE_S = 0.02
+"""Time that code which logs waits for the lock, once: later records only wait in memory."""
+_LAST_PATIENCE_S = 2.0
 _SECRET_CHARS_MIN = 6
 DETAILS_MAX = 200
 """Full texts that wait for the store; of more, the newest are kept."""
 _DETAIL_CHARS_MAX = 4_000
 _FIELDS = ("session", "owner", "turn", "turn_id", "boundary", "status", "platform", "key", "schedule")
+_FIELD_CHARS_MAX = 200
+"""Characters of a field that another library has set."""
 _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
 
 
@@ -113,37 +122,56 @@ class LogFile(logging.Handler):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._file = self._open()
         self._unchecked_bytes = _CHECK_BYTES
-        self._waiting: list[logging.LogRecord] = []
+        # Without locks written in Python, because a destructor may log in the middle of any of these functions.
+        self._waiting: deque[logging.LogRecord] = deque(maxlen=_KEPT_MAX)
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._is_locked_out = False
         self._forgotten = ForgottenLines(path.parent)
         self.details: deque[LogDetail] | None = None
         """Set by the code that moves them to the store; without it, full texts are dropped."""
         self.on_detail: Callable[[], None] = _nothing
-        self._woken = threading.Event()
         self._closed = False
         threading.Thread(target=self._write_later, name="log-file", daemon=True).start()
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        # The thread that holds the lock of the files must not wait for a thread that waits for this lock.
+        if not is_locking():
+            return bool(super().handle(record))
+        self._add(record)
+        return True
+
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.WARNING and not record.name.startswith(OWN_LOGGER):
+        if not self._add(record):
             return
-        for name, value in current_log_scope().items():
-            record.__dict__.setdefault(name, value)
-        self._waiting.append(record)
         if record.levelno >= logging.WARNING or len(self._waiting) >= _WAITING_MAX:
-            self._write()
-        elif len(self._waiting) == 1:
-            self._woken.set()
+            self._write(_PATIENCE_S)
 
     def flush(self) -> None:
         with self._locked():
-            self._write()
+            self._write(_PATIENCE_S, is_retry=True)
+
+    def _add(self, record: logging.LogRecord) -> bool:
+        """Add a record to those that wait. Return false if it is not logged."""
+        if record.levelno < logging.WARNING and not record.name.startswith(OWN_LOGGER):
+            return False
+        for name, value in current_log_scope().items():
+            record.__dict__.setdefault(name, value)
+        self._waiting.append(record)
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        if self._woken.empty():
+            self._woken.put(None)
 
     def _write_later(self) -> None:
         pause = threading.Event()
         while not self._closed:
-            self._woken.wait()
+            self._woken.get()
             # Collect the records of this interval into one flush.
             pause.wait(LATER_S)
-            self._woken.clear()
+            while not self._woken.empty():
+                self._woken.get()
             self.flush()
 
     @contextmanager
@@ -154,31 +182,44 @@ class LogFile(logging.Handler):
         finally:
             self.release()
 
-    def _write(self) -> None:
-        if self._closed:
+    def _write(self, patience_s: float, *, is_retry: bool = False) -> None:
+        if self._closed or not self._waiting or is_locking() or (self._is_locked_out and not is_retry):
             return
-        records, self._waiting = self._waiting, []
-        if not records:
-            return
-        # An error of the log file must not affect the code that logs.
-        with suppress(OSError), self._forgotten.appending() as forgotten:
-            lines = b"".join(self._line(record) for record in records if not forgotten(record.created, record.__dict__))
-            os.write(self._file, lines)
-            self._unchecked_bytes += len(lines)
-        if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
-            self._unchecked_bytes = 0
-            with suppress(OSError):
-                self._rotate()
+        with locking():
+            # An error of the log file must not affect the code that logs.
+            with suppress(OSError), self._forgotten.appending(patience_s) as forgotten:
+                self._is_locked_out = forgotten is None
+                if forgotten is None:
+                    self._wake()
+                    return
+                records = [self._waiting.popleft() for _ in range(len(self._waiting))]
+                lines = b"".join(self._line(record, forgotten) for record in records)
+                os.write(self._file, lines)
+                self._unchecked_bytes += len(lines)
+            if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
+                self._unchecked_bytes = 0
+                with suppress(OSError):
+                    self._rotate()
 
-    def _line(self, record: logging.LogRecord) -> bytes:
+    def _line(self, record: logging.LogRecord, forgotten: Forgotten) -> bytes:
         # `Exception`: the error of another program is formatted here, and its `__str__` may do anything.
         with suppress(Exception):
+            fields = self._fields(record)
+            if forgotten(record.created, fields):
+                return b""
             formatted = format_record(record)
-            line = msgspec.json.encode(self._entry(record, formatted)) + b"\n"
+            line = msgspec.json.encode(self._entry(record, formatted, fields)) + b"\n"
             if formatted.private_text and self.details is not None:
-                self.details.append(self._detail(record, formatted))
+                self.details.append(self._detail(record, formatted, fields))
                 self.on_detail()
             return line
+        return self._minimal_line(record)
+
+    def _minimal_line(self, record: logging.LogRecord) -> bytes:
+        """Return a line for a record that can't be formatted, without anything that it was given."""
+        with suppress(Exception):
+            entry = self._first_fields(record) | {"text": "a record that can't be formatted", "pid": self._pid}
+            return msgspec.json.encode(entry) + b"\n"
         return b""
 
     def leave(self) -> None:
@@ -191,28 +232,38 @@ class LogFile(logging.Handler):
         # The thread is not joined: it may be waiting for this lock, and ends once `_closed` is set.
         with self._locked():
             if not self._closed:
-                self._write()
+                self._write(_LAST_PATIENCE_S, is_retry=True)
                 self._closed = True
-                self._woken.set()
+                self._woken.put(None)
                 with suppress(OSError):
                     os.close(self._file)
                 self._forgotten.close()
         super().close()
 
-    def _entry(self, record: logging.LogRecord, formatted: FormattedRecord) -> dict[str, Any]:
-        entry: dict[str, Any] = {
+    def _first_fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        return {
             "v": LINE_VERSION,
             "at": self._time(record.created),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "text": self._clean(formatted.text, TEXT_CHARS_MAX),
-            "pid": self._pid,
+            "level": logging.getLevelName(record.levelno).lower(),
+            "logger": logger_name(record),
         }
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, str | int]:
+        """Return session, owner and other ids of the record. Another library may use these names for anything."""
         more: Mapping[str, object] = record.__dict__
-        for name in _FIELDS:
-            value = more.get(name)
-            if value is not None:
-                entry[name] = value
+        found = {name: value for name in _FIELDS if isinstance(value := more.get(name), str | int)}
+        if not is_own(record):
+            found = {name: self._clean_field(value) for name, value in found.items() if type(value) in (str, int)}
+        return found
+
+    def _clean_field(self, value: str | int) -> str | int:
+        return self._clean(value, _FIELD_CHARS_MAX) if isinstance(value, str) else value
+
+    def _entry(
+        self, record: logging.LogRecord, formatted: FormattedRecord, fields: Mapping[str, str | int]
+    ) -> dict[str, Any]:
+        entry = self._first_fields(record) | {"text": self._clean(formatted.text, TEXT_CHARS_MAX), "pid": self._pid}
+        entry |= fields
         if formatted.reference:
             entry["reference"] = formatted.reference
         if formatted.trace:
@@ -225,11 +276,12 @@ class LogFile(logging.Handler):
             self._second, self._second_text = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second_text}.{int((created - second) * 1000):03}Z"
 
-    def _detail(self, record: logging.LogRecord, formatted: FormattedRecord) -> LogDetail:
+    def _detail(
+        self, record: logging.LogRecord, formatted: FormattedRecord, fields: Mapping[str, str | int]
+    ) -> LogDetail:
         text, half = formatted.private_text, _DETAIL_CHARS_MAX // 2
         text = text if len(text) <= 2 * half else f"{text[:half]}\n[...]\n{text[-half:]}"
-        more = record.__dict__
-        session_id, owner, key = (str(more.get(name) or "") for name in ("session", "owner", "key"))
+        session_id, owner, key = (str(fields.get(name) or "") for name in ("session", "owner", "key"))
         text = self._clean(text, _DETAIL_CHARS_MAX + 10)
         return LogDetail(record.created, formatted.reference, record.name, text, session_id, owner, key)
 
@@ -247,7 +299,10 @@ class LogFile(logging.Handler):
             return
         lock = os.open(self._path.parent / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not try_lock(lock, fcntl.LOCK_EX, _PATIENCE_S):
+                # With the next record.
+                self._unchecked_bytes = _CHECK_BYTES
+                return
             if self._is_current():
                 for number in range(ROTATED_MAX, 0, -1):
                     older = self._rotated_path(number - 1)

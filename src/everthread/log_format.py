@@ -46,19 +46,30 @@ class FormattedRecord(Struct, frozen=True):
 
 def format_record(record: logging.LogRecord) -> FormattedRecord:
     """Format a record. Raises `TypeError` or `ValueError` if its message and arguments do not match."""
-    is_own = record.name == OWN_LOGGER or record.name.startswith(f"{OWN_LOGGER}.")
-    if is_own and not record.args and not record.exc_info and isinstance(record.msg, str):
+    ours = is_own(record)
+    if ours and not record.args and not record.exc_info and isinstance(record.msg, str):
         return FormattedRecord(record.msg)
     error = record.exc_info[1] if record.exc_info else None
     trace = format_trace(error) if error is not None else ""
-    if not is_own:
-        name = record.name if _LOGGER_NAME.fullmatch(record.name) else "another library"
+    if not ours:
         reference = reference_of(record)
-        return FormattedRecord(f"message of {name} (reference {reference})", trace, reference, _full_text(record))
+        return FormattedRecord(
+            f"message of {logger_name(record)} (reference {reference})", trace, reference, _full_text(record)
+        )
     if error is None and all(_is_public(value) for value in (record.msg, *_values(record))):
         return FormattedRecord(record.getMessage())
     reference = reference_of(record)
     return FormattedRecord(_public_text(record, reference), trace, reference, _full_text(record))
+
+
+def is_own(record: logging.LogRecord) -> bool:
+    """Return whether a logger of this program made the record."""
+    return record.name == OWN_LOGGER or record.name.startswith(f"{OWN_LOGGER}.")
+
+
+def logger_name(record: logging.LogRecord) -> str:
+    """Return the name of the logger of a record, unless that may be any text."""
+    return record.name if _LOGGER_NAME.fullmatch(record.name) else "another library"
 
 
 def reference_of(record: logging.LogRecord) -> str:

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -29,6 +30,7 @@ from everthread.ports.memory import Capability, MemoryProvider
 from everthread.ports.model import ToolSchema
 from everthread.ports.platform import Unreadable
 from everthread.ports.tools import Tool, ToolUse
+from everthread.store.error_details import ErrorDetail
 from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.web.errors import to_http_error
@@ -214,6 +216,11 @@ async def test_a_guest_cannot_empty_the_log_by_deleting_a_session(tmp_path: Path
         theirs = await fixture.converse("hello", token=guest)
         mine = await fixture.converse("hello")
         log.flush()
+        (tmp_path / "logs" / "gateway.out").write_text(f"the disk is full\na plugin: {theirs} failed\n")
+        (tmp_path / "logs" / "everthread.log.1").write_text("a line of an earlier version\n")
+        store = fixture.runtime.store
+        detail = ErrorDetail(time.time(), "r1", "everthread", "the disk is full")
+        await store.write(lambda uow: uow.error_details.add(detail))
         assert theirs in log_text(tmp_path)
         size = sum(path.stat().st_size for path in (tmp_path / "logs").glob("everthread.log*"))
         assert (await fixture.ask("DELETE", f"/api/sessions/{theirs}", token=guest)).status == 200
@@ -222,6 +229,12 @@ async def test_a_guest_cannot_empty_the_log_by_deleting_a_session(tmp_path: Path
         assert theirs not in text
         assert text.count(mine) == len([line for line in text.splitlines() if mine in line]) > 0
         assert sum(path.stat().st_size for path in (tmp_path / "logs").glob("everthread.log*")) >= size
+        assert [each in text for each in ("the disk is full", "a line of an earlier version")] == [True, True]
+        assert await store.read(lambda uow: uow.error_details.get("r1"))
+        assert (await fixture.ask("DELETE", f"/api/sessions/{mine}")).status == 200
+        text = log_text(tmp_path)
+        assert [each in text for each in ("the disk is full", "a line of an earlier version")] == [False, False]
+        assert not await store.read(lambda uow: uow.error_details.get("r1"))
 
 
 async def test_each_line_about_a_person_carries_session_or_owner(tmp_path: Path, log: LogFile) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from everthread import log_erasure
 from everthread.lifecycle.home_files import HomeFiles
 from everthread.log_erasure import LISTED_MAX, LineFilter, is_line_of, list_forgotten
 from everthread.log_file import LogFile, log_path
@@ -142,8 +146,30 @@ def test_output_of_plugins_leaves_the_output_of_the_gateway(tmp_path: Path) -> N
     (tmp_path / "logs").mkdir()
     output = tmp_path / "logs" / "gateway.out"
     output.write_text("Serving HTTP on port 8080. Stop with Ctrl-C.\nprinted: my mango\nan unfinished mango")
-    forget(tmp_path, LineFilter(frozenset({MINE})), owner="guest")
+    forget(tmp_path, LineFilter(frozenset({MINE})))
     assert output.read_text().split() == "Serving HTTP on port 8080. Stop with Ctrl-C.".split()
+
+
+def test_a_guest_removes_only_what_names_them_from_output_and_lines_of_an_earlier_version(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    output, log = tmp_path / "logs" / "gateway.out", tmp_path / "logs" / "everthread.log"
+    key, theirs = "agent:main:post:dm:1", "agent:main:post:dm:12"
+    kept = ["Traceback (most recent call last):", "out of memory", f"lane {theirs} failed", "guest21 was refused"]
+    gone = [f"session {MINE} failed", f"lane {key} failed", "guest2 was refused"]
+    for file in (output, log):
+        file.write_text("\n".join([*kept, *gone, ""]))
+    for lines in (
+        LineFilter(frozenset({MINE}), "guest2", frozenset({key})),
+        LineFilter(frozenset({MINE}), named=frozenset({key, "guest2"})),
+    ):
+        forget(tmp_path, lines, owner="guest2")
+        for file in (output, log):
+            assert [line for line in file.read_text().splitlines() if line.strip()] == kept
+            file.write_text("\n".join([*kept, *gone, ""]))
+    forget(tmp_path, LineFilter(owner="guest2"), owner="guest2", texts=("memory",))
+    assert "out of memory" in output.read_text()
+    forget(tmp_path, LineFilter(frozenset({MINE})))
+    assert (output.read_text().split(), log.read_text().split()) == ([], [])
 
 
 def test_a_file_that_is_rotated_during_a_request_is_searched_too(
@@ -185,3 +211,64 @@ def test_the_list_of_forgotten_sessions_is_bounded_private_and_survives_damage(t
 def test_a_home_without_logs_gets_none(tmp_path: Path) -> None:
     forget(tmp_path, LineFilter(frozenset({MINE})))
     assert list(tmp_path.iterdir()) == []
+
+
+class Leaky:
+    """An object that only a garbage collection ends, and that logs then, as tasks of asyncio do."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.me, self.logger = self, logger
+
+    def __del__(self) -> None:
+        self.logger.error("destroyed", extra={"session": THEIRS})
+
+
+@pytest.mark.timeout(30)
+def test_a_destructor_that_logs_while_its_thread_holds_the_lock_stops_nothing(
+    log: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collect(*_: object) -> None:
+        Leaky(log)
+        gc.collect()
+
+    read_list, is_current = log_erasure._read_list, LogFile._is_current  # noqa: SLF001 - a collection happens anywhere
+    monkeypatch.setattr(log_erasure, "_read_list", lambda folder: (collect(), read_list(folder))[1])
+    monkeypatch.setattr(LogFile, "_is_current", lambda self: (collect(), is_current(self))[1])
+    handler = log.handlers[0]
+    assert isinstance(handler, LogFile)
+    handler._bytes_max = 200  # noqa: SLF001 - so that the file is rotated too
+
+    def work() -> None:
+        list_forgotten(tmp_path / "logs", LineFilter(frozenset({MINE})))
+        log.warning("written beside it")
+        log.warning("written beside it")
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert [thread.is_alive() for thread in threads] == [False] * 3
+    handler.close()
+    found = [entry["text"] for entry in entries(tmp_path)]
+    assert found.count("written beside it") == 6
+    assert "destroyed" in found
+
+
+@pytest.mark.timeout(30)
+def test_records_wait_for_another_process_that_holds_the_lock_and_the_caller_does_not(
+    log: logging.Logger, tmp_path: Path
+) -> None:
+    lock = os.open(tmp_path / "logs" / ".lock", os.O_WRONLY | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    start = time.monotonic()
+    for number in range(500):
+        log.warning("line %d", number)
+    assert time.monotonic() - start < 5
+    assert entries(tmp_path) == []
+    os.close(lock)
+    deadline = time.monotonic() + 10
+    while len(entries(tmp_path)) < 500 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    log.warning("line 500")
+    assert [entry["text"] for entry in entries(tmp_path)] == [f"line {number}" for number in range(501)]

@@ -16,7 +16,7 @@ import pytest
 
 from everthread.config.schema import Settings, Variables
 from everthread.lifecycle.home_files import HomeFiles
-from everthread.log_erasure import LineFilter
+from everthread.log_erasure import LineFilter, list_forgotten
 from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, log_path, log_to_file, secrets_of
 
 
@@ -194,3 +194,33 @@ def test_an_unwritable_log_raises_nothing(tmp_path: Path, capfd: pytest.CaptureF
     assert logger.handlers == before[1]
     assert capfd.readouterr().err == ""
     assert not log_path(tmp_path / "home").exists()
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_fields_and_arguments_of_other_libraries_never_lose_a_line_or_raise(tmp_path: Path) -> None:
+    library = logging.Logger("vendor.client", logging.INFO)
+    handler = LogFile(tmp_path / "everthread.log", hidden=["hunter2"])
+    library.addHandler(handler)
+    list_forgotten(tmp_path, LineFilter(frozenset({"01MINE"}), "anna"))
+    for value in (object(), Unprintable(), ["a"], 2.5):
+        library.error("boom", extra={"session": value, "owner": value, "status": value})
+    library.error("boom", extra={"session": "01THEIRS", "status": 503, "key": "hunter2" + "x" * 1000})
+    library.error("boom %d", "no number")
+    library.error("boom %s", Unprintable())
+    library.error("boom", extra={"session": "\udcff"})
+    library.error("boom", extra={"session": "01MINE", "owner": Unprintable()})
+    found = entries(tmp_path / "everthread.log")
+    assert len(found) == 8, "all but that of the forgotten session"
+    assert [("session" in entry, "owner" in entry, "status" in entry) for entry in found[:4]] == [(False,) * 3] * 4
+    assert all(entry["text"].startswith("message of vendor.client (reference ") for entry in found[:5])
+    assert (found[4]["session"], found[4]["status"]) == ("01THEIRS", 503)
+    assert found[4]["key"].startswith(HIDDEN)
+    assert len(found[4]["key"]) <= 200
+    for entry in found[5:7]:
+        assert entry["text"] == "a record that can't be formatted"
+        assert (entry["level"], entry["logger"], entry["v"]) == ("error", "vendor.client", 2)
+    handler.close()

@@ -57,16 +57,27 @@ async def store_details(log: LogFile, store: Store) -> AsyncGenerator[Callable[[
 
 
 async def _write(store: Store, waiting: deque[LogDetail]) -> bool:
-    """Write the waiting texts. Return false if they have to wait."""
-    taken = [waiting.popleft() for _ in range(len(waiting))]
-    if not taken:
-        return True
+    """Write the waiting texts. Return false if some have to wait."""
+    left = await _write_or_return(store, [waiting.popleft() for _ in range(len(waiting))])
+    is_done = not left
+    # Others may have arrived meanwhile. The newest are kept.
+    while left and len(waiting) < DETAILS_MAX:
+        waiting.appendleft(left.pop())
+    return is_done
+
+
+async def _write_or_return(store: Store, details: list[LogDetail]) -> list[LogDetail]:
+    """Write texts, and return those that have to wait for the store. A text that can't be written is dropped."""
+    if not details:
+        return []
     try:
-        await store.write(lambda uow: _add_all(uow, taken))
+        await store.write(lambda uow: _add_all(uow, details))
     except StoreError:
-        waiting.extendleft(reversed(taken[-(DETAILS_MAX - len(waiting)) :]))
-        return False
-    return True
+        return details
+    except Exception:  # noqa: BLE001 - one text that can't be stored must not stop all later ones
+        each_alone = [[detail] for detail in details] if len(details) > 1 else []
+        return [left for alone in each_alone for left in await _write_or_return(store, alone)]
+    return []
 
 
 def _add_all(uow: UnitOfWork, details: list[LogDetail]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.errors import StoreError
 from everthread.domain.model import Session, SessionKey
@@ -63,7 +64,9 @@ class ArchiveOperations(LifecycleBase):
             nonlocal texts, lines
             texts = forgotten_texts(uow, what, owner)
             uow.attachments.discard(owner, attachments)
-            count = forget(uow, what, owner, self._context(actor), quoted=quoted)
+            operator = self._home_files().owner if self._home_files is not None else None
+            context = replace(self._context(actor), operator=operator)
+            count = forget(uow, what, owner, context, quoted=quoted)
             lines = forgotten_lines(uow, what, owner)
             return count
 

@@ -42,6 +42,8 @@ class WriteContext(Struct, frozen=True):
     """The inbox row of the command that is carried out. A command is carried out only once."""
     quotas: Quotas | None = None
     """None if nobody has a quota."""
+    operator: str | None = None
+    """The owner of the installation, if there is one. Set for requests to forget only."""
     expiry_notice_platforms: frozenset[str] = frozenset()
     """Platforms on which users get a message when their conversation expires."""
 

@@ -103,7 +103,9 @@ def forgotten_lines(uow: UnitOfWork, what: Forgettable, owner: str) -> LineFilte
         case ForgetSession(session_id):
             delegated = [s.id for s in uow.sessions.descendants(session_id) if s.cause is Cause.DELEGATION]
             forgotten = [s.id for s in map(uow.sessions.get, delegated) if s is not None and is_erased(s)]
-            return LineFilter(frozenset({session_id, *forgotten}))
+            session = uow.sessions.get(session_id)
+            named = frozenset({str(session.key), session.owner}) if session is not None else frozenset[str]()
+            return LineFilter(frozenset({session_id, *forgotten}), named=named)
         case ForgetOwner() | ForgetFact():
             sessions = uow.sessions.of_owner(owner)
             keys = frozenset(str(session.key) for session in sessions)
@@ -176,7 +178,7 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
     repair = plan_repair(session.id, uow.notes.of_owner(session.owner)) if repair_notes else NoteRepair()
-    texts = uow.erasure.scrubber.scrub_session(session)
+    texts = uow.erasure.scrubber.scrub_session(session, operator=context.operator)
     _add_tombstones(uow, texts + _apply_repair(uow, repair, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)

@@ -96,16 +96,23 @@ class HomeFiles(Struct, frozen=True):
 
     def _erase_logs(self, owner: str, texts: Sequence[str], lines: LineFilter) -> list[str]:
         """Remove lines of all log files. Other processes may append to them and rotate them meanwhile."""
-        forms = _forms(texts)
+        forms, names = _forms(texts), _forms(tuple(lines.names))
 
         def has_words(line: bytes) -> bool:
             return bytes_contain_words(line, forms)
+
+        def may_quote(line: bytes) -> bool:
+            # Others must not be able to remove what the user of this machine needs to find a fault.
+            return owner == self.owner or bytes_contain_words(line, names)
 
         def is_removed(line: bytes) -> bool:
             # The user of this machine may have words removed wherever they are; others only from their own lines.
             if texts and owner == self.owner and has_words(line):
                 return True
-            return is_line_of(line, lines, has_words=has_words if texts else None)
+            return is_line_of(line, lines, has_words=has_words if texts else None, may_quote=may_quote)
+
+        def is_removed_output(line: bytes) -> bool:
+            return _is_foreign_output(line) and may_quote(line)
 
         problems: dict[Path, str] = {}
         seen: set[int] = set()
@@ -114,7 +121,7 @@ class HomeFiles(Struct, frozen=True):
                 with _opened(path) as file:
                     seen.add(os.fstat(file).st_ino)
                     is_output = path.name == GATEWAY_OUTPUT
-                    remove_lines(path.parent, file, _is_foreign_output if is_output else is_removed)
+                    remove_lines(path.parent, file, is_removed_output if is_output else is_removed)
             except FileNotFoundError:
                 continue
             except OSError as error:

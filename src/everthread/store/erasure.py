@@ -49,7 +49,8 @@ class Erasure(Table):
         marks = tuple(dict.fromkeys((*known, *marks)))
         self._execute(
             "INSERT INTO tombstones (kind, identity, owner, at, marks) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1, marks = excluded.marks",
+            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1, at = excluded.at, "
+            "marks = excluded.marks",
             (kind, identity, owner, now, to_json(marks) if marks else ""),
         )
 

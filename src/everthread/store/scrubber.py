@@ -45,10 +45,11 @@ class Scrubber(Table):
         super().__init__(database)
         self._search = search
 
-    def scrub_session(self, session: Session) -> tuple[str, ...]:
+    def scrub_session(self, session: Session, *, operator: str | None = None) -> tuple[str, ...]:
         """Erase the text of a session: messages, notes, replies, errors and derived prefixes.
 
-        Return the texts of the notes that were written in it.
+        `operator` is the owner of the installation; without one, errors that may quote anybody are erased too. Return
+        the texts of the notes that were written in the session.
         """
         texts = self._texts("SELECT content FROM note_versions WHERE session_id = ?", session.id)
         turns = [row[0] for row in self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))]
@@ -56,6 +57,8 @@ class Scrubber(Table):
             self._scrub_turns(table, turns)
             self._discard_files(table, session.owner, session.id)
             self._run(table.on_session, session.id)
+            if operator is None or operator == session.owner:
+                self._run(table.on_session_of_operator, session.id)
             if session.key.platform == SUBAGENT_PLATFORM:
                 self._run(table.on_delegated, str(session.key))
             if texts:

@@ -94,6 +94,8 @@ class TextTable(Struct, frozen=True):
     owner_condition: OwnerCondition = OwnerCondition.BY_COLUMN
     on_session: tuple[str, ...] = ()
     """SQL statements that forget a session; every parameter is its id."""
+    on_session_of_operator: tuple[str, ...] = ()
+    """The same, only for a session of the owner of the installation, whom everything without an owner concerns."""
     on_turn: tuple[str, ...] = ()
     """SQL statements that forget a turn of a session; the parameters are the range of the ids of its messages."""
     on_answer: tuple[str, ...] = ()
@@ -338,10 +340,17 @@ TABLES: tuple[TextTable, ...] = (
         owner_condition=OwnerCondition.BY_COLUMN_OR_NONE,
         on_session=(
             "DELETE FROM error_details WHERE session_id = ?",
-            # It is not known which session these rows quote, but none that was opened after them.
             "DELETE FROM error_details WHERE session_id IS NULL "
             "AND at >= (SELECT opened_at FROM sessions WHERE id = ?) "
-            "AND owner IN ('', (SELECT owner FROM sessions WHERE id = ?))",
+            "AND owner = (SELECT owner FROM sessions WHERE id = ?)",
+            "DELETE FROM error_details WHERE session_id IS NULL AND owner = '' AND EXISTS (SELECT 1 FROM sessions s "
+            "WHERE s.id = ? AND error_details.at >= s.opened_at AND (REPLACE(content, s.id, '') <> content "
+            "OR REPLACE(content, s.key, '') <> content OR REPLACE(content, s.owner, '') <> content))",
+        ),
+        # It is not known which session rows without an owner quote, but none that was opened after them.
+        on_session_of_operator=(
+            "DELETE FROM error_details WHERE session_id IS NULL AND owner = '' "
+            "AND at >= (SELECT opened_at FROM sessions WHERE id = ?)",
         ),
         on_owner=("DELETE FROM error_details WHERE owner = ?",),
     ),
@@ -492,7 +501,7 @@ class FileMethod(Enum):
     BY_TABLES = "the store: its columns are declared above"
     SYNCHRONISE = "written again from the store, and by nobody else"
     REPLACE = "the words are replaced by [forgotten]"
-    REMOVE_LINES = "the lines of the session or person are overwritten with spaces, and those that may quote anybody"
+    REMOVE_LINES = "the lines of the session or person are overwritten with spaces, and those that may quote them"
     DISCARD = "a file of the owner that contains the words is removed"
     BY_PROVIDER = "the data of a memory provider, which receives the request to forget"
     KEEP = "written by hand and never changed; a file that contains the words is reported"

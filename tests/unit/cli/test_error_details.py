@@ -106,3 +106,52 @@ async def test_texts_of_other_threads_are_stored(tmp_path: Path, log: Any) -> No
         async with store_details(handler, runtime.store):
             await asyncio.to_thread(fail, logger, "r1")
         assert await details(runtime, "r1")
+
+
+async def test_one_text_that_can_not_be_stored_does_not_stop_the_others(
+    tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger, handler = log
+    add_all = error_details._add_all  # noqa: SLF001 - any error in the middle of a transaction
+
+    def refuse(uow: UnitOfWork, details: Any) -> None:
+        add_all(uow, details)
+        if any(detail.reference == "bad" for detail in details):
+            raise ValueError("bad text")
+
+    monkeypatch.setattr(error_details, "_add_all", refuse)
+    async with Runtime(Settings(tmp_path)) as runtime, store_details(handler, runtime.store):
+        for reference in ("r1", "bad", "r2"):
+            fail(logger, reference)
+        await asyncio.sleep(3 * error_details.PAUSE_S)
+        fail(logger, "r3")
+        await asyncio.sleep(3 * error_details.PAUSE_S)
+        assert [len(await details(runtime, each)) for each in ("r1", "bad", "r2", "r3")] == [1, 0, 1, 1]
+
+
+async def test_the_newest_texts_are_kept_if_the_store_is_busy_for_long(
+    tmp_path: Path, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger, handler = log
+    monkeypatch.setattr(error_details, "RETRY_S", 0.01)
+    async with Runtime(Settings(tmp_path)) as runtime:
+        write, busy = runtime.store.write, [True]
+
+        async def slow(work: Callable[[UnitOfWork], Any]) -> Any:
+            if not busy[0]:
+                return await write(work)
+            busy[0] = False
+            # Meanwhile as many new ones arrive as can wait.
+            for number in range(DETAILS_MAX):
+                fail(logger, f"new{number}")
+            raise StoreBusy("locked")
+
+        monkeypatch.setattr(runtime.store, "write", slow)
+        async with store_details(handler, runtime.store):
+            for number in range(DETAILS_MAX):
+                fail(logger, f"old{number}")
+            await until(lambda: not busy[0])
+            await asyncio.sleep(0.5)
+            assert await details(runtime, f"old{DETAILS_MAX - 1}") == ()
+            assert await details(runtime, "new0")
+            assert await details(runtime, f"new{DETAILS_MAX - 1}")

@@ -89,9 +89,46 @@ def test_a_text_that_arrives_after_its_session_or_person_was_forgotten_is_droppe
 ) -> None:
     uow.sessions.save(replace(session, forgotten_seq=1))
     uow.erasure.add_tombstone("owner", "bob", "bob", 1.0)
+    uow.erasure.add_tombstone("session", "gone", "bob", 1.0)
     add(uow, "late", session.id)
-    add(uow, "late", None, "bob")
+    add(uow, "late", None, "bob", at=1.0)
+    add(uow, "late", "a pruned session", "bob", at=0.5)
+    add(uow, "late", "gone")
     assert uow.error_details.get("late") == ()
+
+
+def test_texts_of_a_person_who_came_back_are_kept_until_the_next_request(uow: UnitOfWork) -> None:
+    uow.erasure.add_tombstone("owner", "bob", "bob", 1.0)
+    add(uow, "back", None, "bob", at=2.0)
+    uow.erasure.add_tombstone("owner", "bob", "bob", 3.0)
+    add(uow, "again", None, "bob", at=2.5)
+    add(uow, "again-with-session", "a pruned session", "bob", at=2.5)
+    assert kept(uow, "back", "again", "again-with-session") == ["back"]
+
+
+def test_a_guest_with_many_errors_does_not_displace_the_texts_of_the_operator(
+    uow: UnitOfWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(error_details, "KEPT_MAX", 6)
+    for reference in ("r1", "r2"):
+        add(uow, reference, None, "me")
+    for number in range(20):
+        add(uow, f"g{number}", None, f"guest{number % 2}")
+    assert kept(uow, "r1", "r2") == ["r1", "r2"]
+    assert kept(uow, *(f"g{number}" for number in range(20))) == ["g16", "g17", "g18", "g19"]
+
+
+def test_a_guest_who_forgets_a_session_leaves_texts_of_nobody_that_do_not_name_them(
+    uow: UnitOfWork, session: Session
+) -> None:
+    texts = ("disk full", f"no session {session.id}", f"lane {session.key} failed", "refused for ann")
+    for number, text in enumerate(texts):
+        uow.error_details.add(ErrorDetail(2.0, f"r{number}", "everthread", text))
+    add(uow, "of-me", None, "ann")
+    uow.erasure.scrubber.scrub_session(session, operator="me")
+    assert kept(uow, "r0", "r1", "r2", "r3", "of-me") == ["r0"]
+    uow.erasure.scrubber.scrub_session(session, operator="ann")
+    assert kept(uow, "r0") == []
 
 
 def test_a_text_that_arrives_late_does_not_quote_a_forgotten_fact(uow: UnitOfWork, session: Session) -> None:
