@@ -276,11 +276,6 @@ def _finish_gateway(table: Table, gateway: GatewaySettings) -> GatewaySettings:
         for account in accounts:
             if (other := owners.setdefault(account, owner)) != owner:
                 raise table.bad(("links", owner), f"{account} belongs to {other}; an account has one owner")
-    hooks: dict[str, str] = {}
-    for name, hook in gateway.webhooks.items():
-        if (other := hooks.setdefault(hook.secret_env, name)) != name:
-            shared = f"is the secret of the webhook {other} too; give each webhook a secret of its own"
-            raise table.bad(("webhooks", name, "secret_env"), shared)
     return gateway
 
 

@@ -305,9 +305,12 @@ class WebhookSettings(Struct, frozen=True):
         str, Setting("name of the variable that holds the secret of the sender's signature", check=check_variable)
     ]
     scheme: Annotated[
-        WebhookScheme,
-        Setting("signature of the sender: `X-Signature` with `X-Timestamp`, or GitHub's `X-Hub-Signature-256`"),
-    ]
+        WebhookScheme | None,
+        Setting(
+            "signature of the sender: `X-Signature` with `X-Timestamp`, or GitHub's `X-Hub-Signature-256`; without it "
+            "the webhook is disabled"
+        ),
+    ] = None
     template: Annotated[
         str,
         Setting(

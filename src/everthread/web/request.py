@@ -11,6 +11,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
 from everthread.commands.registry import ParsedCommand, UnknownCommand
+from everthread.config.webhook_secrets import enabled_webhooks
 from everthread.domain.model import Session
 from everthread.gateway.inbound import bucket_of
 from everthread.gateway.rate_limit import hook_bucket
@@ -66,6 +67,7 @@ class WebState:
         self.followers: set[asyncio.Queue[Any]] = set()
         """Queues of the listeners of `/api/events`."""
         self.is_stopping = False
+        self.webhooks = enabled_webhooks(gateway.settings)
         self.bodies = BodyBudget(gateway.settings.owner)
         self.listeners: dict[str, int] = {}
         """The number of event listeners by owner."""

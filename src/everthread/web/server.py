@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import uvicorn
 
-from everthread.config.webhook_secrets import webhook_problems
+from everthread.config.webhook_secrets import missing_secrets
 from everthread.domain.api_key import BYTES, make_token
 from everthread.domain.errors import BadConfig
 from everthread.gateway.server import Gateway
@@ -101,7 +101,7 @@ class Web:
                     f"gateway.http.host is {http.host!r}, which other machines can reach, and you have created no "
                     "token; create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
                 )
-        for problem, fix in webhook_problems(settings):
+        for problem, fix in missing_secrets(settings):
             raise BadConfig(f"{problem}; {fix}")
 
     async def _create_token(self) -> None:

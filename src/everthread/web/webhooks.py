@@ -10,11 +10,20 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from everthread.config.schema import Settings, WebhookScheme, WebhookSettings
 from everthread.domain.clock_rules import is_recent
-from everthread.domain.model import HOOKS_PLATFORM, ChatType, Inbound, InboxState, SessionKey, replace_surrogates
+from everthread.domain.model import (
+    HOOKS_PLATFORM,
+    ChatType,
+    Inbound,
+    InboxRow,
+    InboxState,
+    SessionKey,
+    replace_surrogates,
+)
 from everthread.gateway.rate_limit import hook_bucket
 from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall, decode_body
@@ -53,7 +62,11 @@ class Proof(Struct, frozen=True):
 
         An id in a header would not do: an attacker could replay a delivery under another id.
         """
-        return f"{self.scheme}:{self.signature.removeprefix('sha256=')}"
+        return f"{self.scheme}:{self.digest}"
+
+    @property
+    def digest(self) -> str:
+        return self.signature.removeprefix("sha256=")
 
 
 async def receive(call: ApiCall) -> Response:
@@ -61,18 +74,30 @@ async def receive(call: ApiCall) -> Response:
     gateway, name = call.gateway, call.request.path_params["name"]
     proof = read_proof(call, name, gateway.clock.now())
     body = await call.body()
-    hook = verified_hook(gateway.settings, name, proof, body)
+    hook = verified_hook(gateway.settings, call.state.webhooks.get(name), proof, body)
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
     owner = hook.owner or gateway.settings.owner
     call.check_limits(hook=name)
     key = SessionKey(gateway.settings.profile, HOOKS_PLATFORM, ChatType.DM, name)
-    row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, proof.delivery_id))
+    inbound = Inbound(key, owner, text, name, proof.delivery_id)
+    if (known := await _accepted_before_upgrade(call, inbound, proof)) is not None:
+        row, new = known, False
+    else:
+        row, new = await gateway.lifecycle.accept(inbound)
     gateway.inbound.accepted += new
     if not new:
         gateway.rate_limiter.refund(hook_bucket(name))
     if new or row.state is InboxState.WAITING:
         gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS_PLATFORM))
     return json_response(WebhookAccepted(row.id, new), 202)
+
+
+async def _accepted_before_upgrade(call: ApiCall, inbound: Inbound, proof: Proof) -> InboxRow | None:
+    """Return the row of a delivery that was accepted when ids had no scheme: GitHub's can be replayed at any time."""
+    if proof.scheme != "github":
+        return None
+    old = replace(inbound, update_id=proof.digest)
+    return await call.gateway.store.read_inline(lambda uow: uow.inbox.known(old))
 
 
 def read_proof(call: ApiCall, name: str, now: float) -> Proof:
@@ -95,13 +120,12 @@ def read_proof(call: ApiCall, name: str, now: float) -> Proof:
     return Proof(scheme, signature, timestamp.encode())
 
 
-def verified_hook(settings: Settings, name: str, proof: Proof, body: bytes) -> WebhookSettings:
+def verified_hook(settings: Settings, hook: WebhookSettings | None, proof: Proof, body: bytes) -> WebhookSettings:
     """Return the webhook whose secret signed the delivery.
 
-    For an unknown name, and for another scheme than the webhook's, verify with a random secret, so that neither
-    answer nor timing reveals which names exist.
+    For an unknown name, for a disabled webhook, and for another scheme than the webhook's, verify with a random secret,
+    so that neither answer nor timing reveals which names exist.
     """
-    hook = settings.gateway.webhooks.get(name)
     secret = settings.secret(hook.secret_env) if hook is not None and hook.scheme == proof.scheme else None
     digest = hmac.new(secret.encode() if secret else _RANDOM_SECRET, digestmod=hashlib.sha256)
     if proof.timestamp:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.http_gateway import Answer, HttpGateway, http_gateway
 
 from everthread.config.schema import GatewaySettings, Variables, WebhookSettings
-from everthread.domain.model import SessionKey
+from everthread.domain.model import Inbound, SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.web.errors import HttpError
@@ -250,3 +250,43 @@ async def test_a_webhook_cannot_use_up_the_messages_of_its_owner(tmp_path: Path)
         for text in ("one", "two"):
             assert (await fixture.say(text, X_Session_Key="desk")).status == 200
         assert (await fixture.say("three", X_Session_Key="desk")).status == 429
+
+
+async def test_a_disabled_webhook_is_answered_like_an_unknown_one(tmp_path: Path) -> None:
+    """An upgrade disables a webhook without a scheme, and those that share a secret; the others go on."""
+    hooks = {
+        "old": WebhookSettings("OLD_SECRET"),
+        "one": WebhookSettings("SAME_SECRET", "everthread"),
+        "two": WebhookSettings("SAME_SECRET", "github"),
+        "three": WebhookSettings("COPY_SECRET", "everthread"),
+    }
+    shared = dict.fromkeys(("SAME_SECRET", "COPY_SECRET"), SECRET)
+    variables = Variables(shared | {"CI_SECRET": "another", "OLD_SECRET": "yet another"})
+    gateway = GatewaySettings(webhooks=hooks | {"ci": WEBHOOKS["ci"]})
+    environment: dict[str, Any] = {"gateway": gateway, "variables": variables}
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
+        body, now = msgspec.json.encode(SENT), str(int(time.time()))
+        answers: list[Answer] = []
+        for name in (*hooks, "nobody"):
+            secret = "yet another" if name == "old" else SECRET
+            for signed in (
+                {"X_Signature": signature(body, now, secret), "X_Timestamp": now},
+                {"X_Hub_Signature_256": signature(body, secret=secret)},
+            ):
+                answers.append(await fixture.ask("POST", f"/hooks/{name}", body, **signed))
+        assert {(answer.status, answer.body) for answer in answers} == {(401, answers[-1].body)}
+        signed = {"X_Signature": signature(body, now, "another"), "X_Timestamp": now}
+        assert (await fixture.ask("POST", "/hooks/ci", body, **signed)).status == 202
+
+
+async def test_a_delivery_from_before_the_upgrade_cannot_be_replayed(tmp_path: Path) -> None:
+    """Ids were the bare signature once."""
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
+        body = msgspec.json.encode(SENT)
+        signed = signature(body, secret=SECRETS["hub"])
+        key = SessionKey.parse("agent:main:hooks:dm:hub")
+        old = Inbound(key, fixture.runtime.settings.owner, "before", "hub", signed.removeprefix("sha256="))
+        row, _ = await fixture.runtime.lifecycle.accept(old)
+        answer = await fixture.ask("POST", "/hooks/hub", body, X_Hub_Signature_256=signed)
+        assert (answer.status, answer.json) == (202, {"id": row.id, "new": False})
+        assert await said(fixture, "hub") == ["before"]

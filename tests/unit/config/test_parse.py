@@ -156,17 +156,7 @@ WRONG = [
     # Owners and accounts
     ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 belongs to ann"),
     # Webhooks
-    (
-        "[gateway.webhooks.ci]\nsecret_env = 'A'",
-        1,
-        'gateway.webhooks.ci: \'scheme\' is missing; add scheme = "everthread" or scheme = "github" (',
-    ),
     ("[gateway.webhooks.ci]\nsecret_env = 'A'\nscheme = 'gitlab'", 3, "scheme: must be everthread or github"),
-    (
-        "[gateway.webhooks]\na = { secret_env = 'A', scheme = 'github' }\nb = { secret_env = 'A', scheme = 'github' }",
-        3,
-        "gateway.webhooks.b.secret_env: is the secret of the webhook a too; give each webhook a secret of its own",
-    ),
     ("[gateway.links]\n'group:a' = ['a:1']", 2, "names that begin with group: are reserved for groups"),
     ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
     ("[platforms.group]\nallow_all = true", 1, "a reserved name; choose another"),

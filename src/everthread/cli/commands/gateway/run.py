@@ -26,6 +26,7 @@ from everthread.cli.commands.gateway.token_access import read_token_access
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
 from everthread.config.environment import notify_socket
+from everthread.config.webhook_secrets import disabled_webhooks
 from everthread.gc_tuning import collect_and_freeze
 from everthread.log_context import Private
 
@@ -98,6 +99,9 @@ class _Service:
         """Start everything and return the problems found, one line each."""
         runtime = self._runtime
         problems = tuple(await runtime.ready())
+        if runtime.settings.gateway.http.enabled:
+            disabled = dict.fromkeys(disabled_webhooks(runtime.settings).values())
+            problems += tuple(f"{problem}; {fix}" for problem, fix in disabled)
         for problem in problems:
             log.warning("problem at the start: %s", Private(problem))
         gateway = runtime.gateway()

@@ -150,15 +150,18 @@ def test_webhooks_that_an_old_configuration_loses_are_reported(home: Path) -> No
     config = home / "config.toml"
     before = config.read_text()
     config.write_text(before + '[gateway.webhooks.ci]\nsecret_env = "CI_SECRET"\n')
-    says, _ = failed(home, "--offline")["configuration"]
-    assert 'gateway.webhooks.ci: \'scheme\' is missing; add scheme = "everthread" or scheme = "github"' in says
+    (home / ".env").write_text("CI_SECRET=hidden words\n")
+    (home / ".env").chmod(0o600)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "the webhook ci has no scheme and is disabled"
+    assert fix.startswith('add scheme = "everthread" or scheme = "github" to [gateway.webhooks.ci] in ')
     hooks = "".join(f'{name} = {{ secret_env = "{name}_SECRET", scheme = "github" }}\n' for name in ("a", "b"))
     config.write_text(f"{before}[gateway.webhooks]\n{hooks}")
     (home / ".env").write_text("a_SECRET=hidden words\nb_SECRET=hidden words\n")
     (home / ".env").chmod(0o600)
     says, fix = failed(home, "--offline")["gateway"]
-    assert says == "the webhooks a and b have the same secret"
-    assert fix.startswith("give b_SECRET a value of its own in ")
+    assert says == "the webhooks a and b have the same secret and are disabled"
+    assert fix.startswith("give b a secret of its own in ")
 
 
 def test_people_who_have_reached_a_quota_are_reported(home: Path) -> None:
