@@ -392,6 +392,21 @@ def test_the_start_reports_an_automatic_token_without_its_text(tmp_path: Path, u
         core.leave()
 
 
+def test_a_webhook_without_a_scheme_does_not_stop_the_gateway_and_is_named(tmp_path: Path, url: str) -> None:
+    core = GatewayProcessFixture(tmp_path / "home", url, http=True)
+    config = core.home / "config.toml"
+    config.write_text(config.read_text() + '[gateway.webhooks.ci]\nsecret_env = "CI_SECRET"\n')
+    try:
+        process = core.run(http=True, env={"CI_SECRET": "hidden words"})
+        assert core.end(process)[0] == 0
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "the webhook ci has no scheme and is disabled; add scheme = " in said
+        assert "hidden words" not in said
+    finally:
+        core.leave()
+
+
 def test_a_gateway_without_http_creates_no_token(core: GatewayProcessFixture) -> None:
     process = core.run()
     assert core.end(process)[0] == 0
