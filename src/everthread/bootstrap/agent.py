@@ -342,7 +342,10 @@ class AgentParts:
         runtime, settings = self._runtime, self._settings
         if not settings.schedule.per_owner:
             return ()
-        return (ScheduleTool(runtime.scheduling, runtime.clock, settings, runtime.platform_names).tool(),)
+        tool = ScheduleTool(
+            runtime.scheduling, runtime.clock, settings, runtime.platform_names, runtime.store, self._scopes
+        )
+        return (tool.tool(),)
 
     def _make_scheduled_agent(self) -> Agent:
         """Build the agent for scheduled tasks. It can't ask for approval, writes no memory and has no recall."""

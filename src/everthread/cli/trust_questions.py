@@ -8,11 +8,11 @@ import click
 
 from everthread.config.environment import working_folder
 from everthread.domain.errors import EverthreadError
-from everthread.domain.text_format import one_line, shorten
+from everthread.domain.text_format import one_line, pluralize, shorten
 from everthread.plugins import find_installed
 from everthread.trust.decisions import Trust, trust_file
 from everthread.trust.installed_plugins import PluginTrust
-from everthread.trust.project_skills import ProjectSkills
+from everthread.trust.project_skills import ProjectSkills, digests, text_of
 
 if TYPE_CHECKING:
     from everthread.config.schema import Settings
@@ -55,19 +55,24 @@ def _ask_about_skills(settings: Settings, trust: TrustFile) -> None:
     skills = ProjectSkills(project, trust)
     if not skills.exist() or skills.folder.resolve() == settings.skills_path.resolve():
         return
+    # Read before anything is shown: the answer holds for these files, whatever is changed meanwhile.
+    files = digests(skills.folder)
     state = skills.state()
     if state not in _UNDECIDED:
         return
     from everthread.agent.skills.folders import SkillFolders
+    from everthread.agent.skills.format import FILE
 
     found = [
-        each.skill
+        each
         for each in SkillFolders(settings.skills_path, project, trust, inspects=True).read_all().found
         if each.skill.project
     ]
     click.echo(f"This folder has skills, {state.value}: {one_line(str(skills.folder))}")
-    for skill in found[:_SHOWN_MAX]:
-        click.echo(f"  {one_line(skill.name)}: {shorten(skill.description, 100)}")
+    for each in found[:_SHOWN_MAX]:
+        click.echo(f"  {one_line(each.skill.name)}: {shorten(each.skill.description, 100)}")
     if len(found) > _SHOWN_MAX:
         click.echo(f"  and {len(found) - _SHOWN_MAX} more")
-    skills.decide(click.confirm("The agent would follow these instructions. Use them?", default=False))
+    if others := len(files.keys() - {text_of(each.folder.relative_to(skills.folder) / FILE) for each in found}):
+        click.echo(f"  and {pluralize(others, 'other file')}, which the agent may read too")
+    skills.decide(click.confirm("The agent would follow these instructions. Use them?", default=False), files)

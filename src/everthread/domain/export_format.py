@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from everthread.domain import titles
 from everthread.domain.errors import BadExport, BadKey, BadTitle
 from everthread.domain.model import OWNER_CHARS_MAX, Cause, NoteTarget, Role, SessionKey, SessionKind, TurnStatus
+from everthread.domain.recall_scope import chat_of
 
 VERSION = 1
 LINE_BYTES_MAX = 128 * 1024 * 1024
@@ -108,6 +109,8 @@ class TurnLine(Line, frozen=True, tag="turn"):
     status: TurnStatus = TurnStatus.DONE
     hidden: bool = False
     """Informative: a rewind has hidden the turn. An import uses the rewind lines."""
+    chat: Annotated[str, Meta(max_length=512)] | None = None
+    """The group chat in which it was said; None if it was said in private or the file does not tell."""
 
 
 class RewindLine(Line, frozen=True, tag="rewind"):
@@ -271,6 +274,8 @@ class ExportReader:
     def _check_turn(self, line: TurnLine, seen: _Seen) -> None:
         if line.number <= seen.last_turn:
             raise self._bad(f"turn {line.number} does not come after turn {seen.last_turn}")
+        if line.chat is not None and not _is_group_chat(line.chat):
+            raise self._bad(f"{line.chat[:100]!r} is not the chat of a group")
         size = sum(len(m.content) + len(m.reasoning or "") for m in line.messages)
         if size > TEXT_CHARS_MAX * 10:
             raise self._bad(f"a turn has at most {TEXT_CHARS_MAX * 10} characters")
@@ -298,3 +303,10 @@ class ExportReader:
 
     def _bad(self, why: str) -> BadExport:
         return BadExport(f"{self._name}, line {self._at}: {why}")
+
+
+def _is_group_chat(chat: str) -> bool:
+    try:
+        return chat_of(SessionKey.parse(chat)) == chat
+    except BadKey:
+        return False

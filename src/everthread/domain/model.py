@@ -464,10 +464,12 @@ class NoteTarget(StrEnum):
 
 
 class NoteAuthor(StrEnum):
-    """The author of a version of a note. Only the owner's notes have authority in a prompt."""
+    """The author of a version of a note; see `note_provenance.is_owners` for those that have authority in a prompt."""
 
     OWNER = "owner"
-    """A person wrote it: in a note file, with `/memory` or `everthread memory`."""
+    """The owner, with `/memory` or `everthread memory`. If the owner is a group: any member of it."""
+    OPERATOR = "operator"
+    """The person at this machine, in a note file."""
     TOOL = "tool"
     """The agent, with its `memory` tool."""
     REVIEW = "review"

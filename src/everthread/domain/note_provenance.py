@@ -56,11 +56,10 @@ def author_of(version: NoteVersion) -> NoteAuthor:
 def is_owners(version: NoteVersion) -> bool:
     """Return true if the owner wrote the version themselves, so that it has authority in a prompt.
 
-    Any member may write the notes of a group in its chat. What was written elsewhere is the operator's.
+    Any member of a group may write its notes, so a note of a group has it only from the operator's file.
     """
-    if author_of(version) is not NoteAuthor.OWNER:
-        return False
-    return not version.owner.startswith(GROUP_PREFIX) or version.session_id.startswith(NOTES_SESSION)
+    author = author_of(version)
+    return author is NoteAuthor.OPERATOR or (author is NoteAuthor.OWNER and not version.owner.startswith(GROUP_PREFIX))
 
 
 def plan_repair(session_id: str, versions: Sequence[NoteVersion]) -> NoteRepair:

@@ -109,13 +109,15 @@ def read_snapshot(uow: UnitOfWork, session_id: str, included: frozenset[str]) ->
     return SessionSnapshot(line, markers, session.last_turn, undone)
 
 
-def items(head: SessionSnapshot, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
+def items(
+    head: SessionSnapshot, turns: Sequence[Turn], chats: Mapping[int, str], after: int, *, last: bool
+) -> Iterator[Item]:
     """Yield the lines of a batch of turns and the markers among them. `last` marks the last batch."""
     markers = [marker for marker in head.markers if marker.behind >= after or after == 0]
     for turn in turns:
         while markers and markers[0].behind < turn.number:
             yield markers.pop(0).line
-        yield _turn_line(turn, hidden=turn.number in head.undone)
+        yield _turn_line(turn, chats.get(turn.number), hidden=turn.number in head.undone)
     yield from (marker.line for marker in markers if last)
 
 
@@ -188,9 +190,9 @@ def _turn_before(uow: UnitOfWork, session: Session, seq: int) -> int:
     return 0
 
 
-def _turn_line(turn: Turn, *, hidden: bool) -> TurnLine:
+def _turn_line(turn: Turn, chat: str | None, *, hidden: bool) -> TurnLine:
     messages = tuple(_message_line(message) for message in turn.messages)
-    return TurnLine(turn.session_id, turn.number, turn.turn_id, _time(turn.at), messages, turn.status, hidden)
+    return TurnLine(turn.session_id, turn.number, turn.turn_id, _time(turn.at), messages, turn.status, hidden, chat)
 
 
 def _message_line(message: Message) -> MessageLine:
@@ -238,8 +240,11 @@ async def export_lines(
 
 async def _next_items(store: Store, session_id: str, head: SessionSnapshot, after: int) -> tuple[list[Item], bool, int]:
     """Return the lines of the next turns, True if they are the last, and the number of the last turn read."""
-    some = await store.read(
-        lambda uow: uow.turns.own_turns(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
-    )
+
+    def read(uow: UnitOfWork) -> tuple[tuple[Turn, ...], dict[int, str]]:
+        turns = uow.turns.own_turns(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
+        return turns, uow.turns.chats(session_id, after=after, up_to=turns[-1].number) if turns else {}
+
+    some, chats = await store.read(read)
     last = len(some) < _TURNS_AT_ONCE
-    return list(items(head, some, after, last=last)), last, some[-1].number if some else after
+    return list(items(head, some, chats, after, last=last)), last, some[-1].number if some else after

@@ -217,7 +217,9 @@ def write_note(
     if is_erased(session):
         raise Erased(f"session {session.id!r} was forgotten; no note can be added to it")
     if change.imported:
-        change = replace(change, content=_without_forgotten_facts(uow, change.content, owner))
+        # Only the person at this machine can edit its files.
+        content = _without_forgotten_facts(uow, change.content, owner)
+        change = replace(change, content=content, author=NoteAuthor.OPERATOR)
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version, chat_of_turn(uow, ref))
     return put_version(uow, version, source, session, ref, now)

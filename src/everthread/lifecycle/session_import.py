@@ -24,7 +24,6 @@ from everthread.domain.export_format import (
     TurnLine,
 )
 from everthread.domain.model import Cause, Message, NoteAction, NoteAuthor, Session, SessionKey, ToolCall
-from everthread.domain.recall_scope import chat_of
 from everthread.lifecycle.boundaries import append, close
 from everthread.lifecycle.forget import is_forgotten
 from everthread.lifecycle.import_match import (
@@ -102,7 +101,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
         match item:
             case TurnLine():
                 messages = [_message(message) for message in item.messages]
-                uow.turns.add(session, item.number, item.id, item.status, messages, item.at, chat_of(session.key))
+                uow.turns.add(session, item.number, item.id, item.status, messages, item.at, item.chat)
                 session = session.replace(last_turn=item.number)
                 if item.status.remembered:
                     session = append(uow, session, ref, EntryKind.TURN, item.at, number=item.number)

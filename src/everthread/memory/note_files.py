@@ -38,6 +38,7 @@ _ABOUT_OTHERS = (
 )
 _AUTHORS = {
     NoteAuthor.OWNER: "by a member of this group",
+    NoteAuthor.OPERATOR: "by the operator",
     NoteAuthor.TOOL: "by you",
     NoteAuthor.REVIEW: "by a review",
     NoteAuthor.IMPORT: "imported",

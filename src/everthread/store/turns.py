@@ -151,6 +151,14 @@ class Turns(Table):
             )
         )
 
+    def chats(self, session_id: str, *, after: int, up_to: int) -> dict[int, str]:
+        """Return the group chats of the session's own turns, by their numbers. Private turns have none."""
+        rows = self._execute(
+            "SELECT number, chat FROM turns WHERE session_id = ? AND number > ? AND number <= ? AND chat IS NOT NULL",
+            (session_id, after, up_to),
+        )
+        return dict(rows)
+
     def has_other_chat(self, session_id: str, chat: str) -> bool:
         """Return whether the session has turns that were not said in the group chat."""
         return self._exists(

@@ -63,10 +63,17 @@ class ProjectSkills(Struct, frozen=True):
     def _same(self, decision: FolderDecision) -> bool:
         return digests(self.folder) == decision.files
 
-    def decide(self, approved: bool | None) -> None:
-        """Approve or refuse the present files; None forgets the decision. Raises `BadSkill` as `state` does."""
-        decision = FolderDecision(approved, digests(self.folder)) if approved is not None else None
-        self.trust.decide_skills(self.key, decision)
+    def decide(self, approved: bool | None, files: Mapping[str, str] | None = None) -> None:
+        """Approve or refuse the files with these digests; None forgets the decision.
+
+        Without digests, the present files are meant: not for a question, as they may change until it is answered.
+        Raises `BadSkill` as `state` does.
+        """
+        if approved is None:
+            self.trust.decide_skills(self.key, None)
+            return
+        decided = dict(files) if files is not None else digests(self.folder)
+        self.trust.decide_skills(self.key, FolderDecision(approved, decided))
 
 
 def digests(root: Path) -> dict[str, str]:

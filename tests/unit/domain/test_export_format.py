@@ -73,6 +73,8 @@ def test_unknown_names_are_ignored() -> None:
         ([HEADER, SESSION, TURN], 4, "cut off"),
         ([SESSION], 1, "header"),
         ([HEADER, HEADER], 2, "header"),
+        ([HEADER, SESSION, TURN | {"chat": "agent:main:cli:dm:1"}], 3, "group"),
+        ([HEADER, SESSION, TURN | {"chat": "anything"}], 3, "group"),
         ([HEADER | {"version": 2}], 1, "version 2"),
         ([HEADER, "{"], 2, ""),
         ([HEADER, "[]"], 2, ""),

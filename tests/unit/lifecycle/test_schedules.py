@@ -30,6 +30,7 @@ from everthread.domain.schedule import (
 from everthread.gateway.schedule_output import _append, file_at, parse_target  # pyright: ignore[reportPrivateUsage]
 from everthread.lifecycle.schedules import FINISHED_KEPT, NewSchedule, OccurrenceResult, ScheduleService
 from everthread.ports.tools import ToolUse
+from everthread.store.recall_scope import RecallScopes
 
 
 def test_a_name_is_made_of_the_first_words_and_is_unique() -> None:
@@ -205,7 +206,9 @@ class ScheduleFixture:
     def __init__(self, core: CoreFixture, home: Path) -> None:
         self.scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         settings = Settings(home, schedule=ScheduleSettings(zone="Europe/Berlin", per_owner=2))
-        self._tool = ScheduleTool(self.scheduling, core.clock, settings, {"telegram"}).tool()
+        self._tool = ScheduleTool(
+            self.scheduling, core.clock, settings, {"telegram"}, core.store, RecallScopes()
+        ).tool()
         assert self._tool.remembers, "a scheduled task must not have it"
 
     async def ask(self, key: SessionKey = CHAT, owner: str = "bea", **arguments: Any) -> str:
@@ -252,3 +255,19 @@ async def test_the_model_can_not_exceed_the_limits_of_schedules(tmp_path: Path) 
         with pytest.raises(ToolFailed, match="configured: telegram"):
             await desk.ask(owner="me", action="add", when="in 5m", prompt="y", to="file:x")
         assert "stored in its own conversation" in await desk.ask(CLI, "me", action="add", when="in 5m", prompt="z")
+
+
+async def test_a_group_neither_sees_nor_removes_the_private_tasks_of_the_person_who_asks(tmp_path: Path) -> None:
+    private, elsewhere = (SessionKey.parse(f"agent:main:telegram:{key}") for key in ("dm:7", "group:43::7"))
+    async with CoreFixture(tmp_path) as core:
+        desk = ScheduleFixture(core, tmp_path)
+        await desk.ask(private, action="add", when="every 2h", prompt="the zebra clinic", name="clinic")
+        await desk.ask(CHAT, action="add", when="every 2h", prompt="the bus", name="bus")
+        for key in (CHAT, elsewhere):
+            listed = await desk.ask(key, action="list")
+            assert ("bus" in listed, "clinic" in listed) == (key == CHAT, False)
+            with pytest.raises(ToolFailed, match="there is no task 'clinic'"):
+                await desk.ask(key, action="remove", name="clinic")
+        assert "clinic" in (listed := await desk.ask(private, action="list"))
+        assert "bus" in listed
+        assert await desk.ask(CHAT, action="remove", name="bus") == "Removed bus."

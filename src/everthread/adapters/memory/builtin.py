@@ -34,6 +34,7 @@ _SCORE_SHARE_MIN = 0.2
 
 _AUTHORS = {
     NoteAuthor.OWNER: "by a member of this group",
+    NoteAuthor.OPERATOR: "by the operator",
     NoteAuthor.TOOL: "by the agent",
     NoteAuthor.REVIEW: "by a review",
     NoteAuthor.IMPORT: "by an import",

@@ -15,12 +15,16 @@ from msgspec.structs import replace
 from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.config.schema import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
+from everthread.domain.model import SessionKey
+from everthread.domain.recall_scope import RecallScope, chat_of
 from everthread.domain.recurrence import format_in_zone, parse_recurrence, shortest_interval_s
 from everthread.domain.rights import BUILT_IN
 from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, parse_address
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.clock import Clock
 from everthread.ports.tools import Tool, ToolUse
+from everthread.store.recall_scope import RecallScopes
+from everthread.store.unit_of_work import Store
 
 _SCHEDULE = tool_schema(
     "schedule",
@@ -56,6 +60,8 @@ class ScheduleTool(Struct, frozen=True):
     settings: Settings
     platforms: Collection[str]
     """Platforms that can deliver answers."""
+    store: Store
+    scopes: RecallScopes
 
     def tool(self) -> Tool:
         # `remembers`: scheduled tasks must not schedule others.
@@ -71,6 +77,8 @@ class ScheduleTool(Struct, frozen=True):
                     return await self._list(use)
                 case "remove":
                     found = await self.scheduling.find(use.ref.owner, args.name)
+                    if not _is_visible(found, await self._scope(use)):
+                        raise NotFound(args.name)
                     await self.scheduling.remove(found)
                     return f"Removed {found.name}."
         except (BadInput, AlreadyExists) as error:
@@ -109,8 +117,21 @@ class ScheduleTool(Struct, frozen=True):
         return Target(TargetKind.CHAT, str(replace(here, user=None))) if here.platform in self.platforms else Target()
 
     async def _list(self, use: ToolUse) -> str:
+        scope = await self._scope(use)
         found = await self.scheduling.all(use.ref.owner)
-        return "\n".join(_line(schedule, last) for schedule, last in found) or "Nothing is scheduled."
+        shown = [_line(schedule, last) for schedule, last in found if _is_visible(schedule, scope)]
+        return "\n".join(shown) or "Nothing is scheduled."
+
+    async def _scope(self, use: ToolUse) -> RecallScope:
+        return await self.store.read(lambda uow: self.scopes.of(uow, use.ref))
+
+
+def _is_visible(schedule: Schedule, scope: RecallScope) -> bool:
+    """Return true if a session with this scope may see the task: in a group, if its answers go there."""
+    if scope.chat is None:
+        return True
+    target = schedule.target
+    return target.kind is TargetKind.CHAT and chat_of(SessionKey.parse(target.to)) == scope.chat
 
 
 def _next(schedule: Schedule) -> str:
