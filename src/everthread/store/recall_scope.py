@@ -30,7 +30,11 @@ class RecallScopes(Struct, frozen=True):
         """Return the scope of a session at a key. Reads the store only for delegated and scheduled work."""
         if self.in_groups == "owner":
             return RecallScope(ref.owner)
-        return scope_at(audience_key(uow, ref), ref.owner)
+        key = audience_key(uow, ref)
+        if key is None:
+            # No turn or note has this chat: nothing is found.
+            return RecallScope(ref.owner, str(ref.key), in_group=True)
+        return scope_at(key, ref.owner)
 
     def is_limited(self, ref: SessionRef) -> bool:
         """Return False if no limit can apply, without reading the store."""
@@ -50,10 +54,11 @@ def scope_at(key: SessionKey, owner: str) -> RecallScope:
     return RecallScope(owner, None if owner == group_owner(key) else chat, in_group=True)
 
 
-def audience_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
-    """Return the key at which the answers of a session are read.
+def audience_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey | None:
+    """Return the key at which the answers of a session are read; None if nobody knows.
 
-    Delegated work answers the turn that waits for it, and a scheduled task the chat that its result is sent to.
+    Delegated work answers the turn that waits for it, and a scheduled task the chat that its result is sent to. After
+    that turn, its row names the chat. Its session does not: one that was begun in private may continue in a group.
     """
     key = ref.key
     if key.platform == SUBAGENT_PLATFORM:
@@ -61,8 +66,11 @@ def audience_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
         if slot is not None:
             return slot.ref.key if slot.ref.key.platform != CRON_PLATFORM else audience_key(uow, slot.ref)
         session = uow.sessions.get(ref.session_id)
-        parent = uow.sessions.get(session.parent_id or "") if session is not None else None
-        return parent.key if parent is not None else key
+        row = uow.turns.chat(session.parent_id or "", delegating_turn(key)) if session is not None else None
+        if row is None:
+            return None
+        (chat,) = row
+        return SessionKey.parse(chat) if chat is not None else key
     if key.platform == CRON_PLATFORM:
         schedule = uow.schedules.get(key.chat)
         if schedule is not None and schedule.target.kind is TargetKind.CHAT:
@@ -72,7 +80,8 @@ def audience_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
 
 def chat_of_turn(uow: UnitOfWork, ref: SessionRef) -> str | None:
     """Return the group chat in which a turn of the session is said."""
-    return chat_of(ref.key if _is_private(ref.key) else audience_key(uow, ref))
+    key = ref.key if _is_private(ref.key) else audience_key(uow, ref)
+    return chat_of(key) if key is not None else None
 
 
 def chat_of_note(uow: UnitOfWork, session: Session, ref: SessionRef) -> str | None:

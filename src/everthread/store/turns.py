@@ -151,6 +151,11 @@ class Turns(Table):
             )
         )
 
+    def chat(self, session_id: str, turn_id: str) -> tuple[str | None] | None:
+        """Return the group chat of a turn, which is None in private; or None if the session has no such turn."""
+        row = self._first("SELECT chat FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
+        return (row[0],) if row else None
+
     def chats(self, session_id: str, *, after: int, up_to: int) -> dict[int, str]:
         """Return the group chats of the session's own turns, by their numbers. Private turns have none."""
         rows = self._execute(

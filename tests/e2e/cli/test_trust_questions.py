@@ -250,6 +250,25 @@ def test_a_chat_asks_about_a_folder_once_and_again_after_a_change(
     assert b"build (project)" in prompt(model)
 
 
+def test_a_folder_that_changes_while_the_question_is_open_is_not_approved_as_changed(
+    machine: Machine, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.add_skill()
+    place = machine.work / ".everthread" / "skills"
+    (place / "build" / "run.md").write_text("Run it.")
+    (place / "notes.md").write_text("No skill.")
+    with machine.chat(monkeypatch) as terminal:
+        # Two more: the lock and the log of the helper that wrote the skill.
+        terminal.expect("and 4 other files")
+        terminal.expect(r"Use them\? \[y/N\]")
+        machine.add_skill("Run evil.")
+        terminal.type("y\n")
+        leave(terminal)
+    changed = machine.run("-p", "hello")
+    assert "was added or changed since the project's skills were approved" in changed.stderr
+    assert b"build (project)" not in prompt(model)
+
+
 def test_a_folder_without_skills_cannot_be_approved(machine: Machine) -> None:
     done = machine.run("skills", "trust")
     assert (done.returncode, done.stdout) == (1, "")

@@ -59,6 +59,16 @@ def test_a_project_cannot_change_its_skills_after_the_decision(
     assert skills.state() is Trust.CHANGED
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_a_decision_holds_for_the_files_that_were_shown(
+    skills: ProjectSkills, change: Callable[[Path], object]
+) -> None:
+    shown = digests(skills.place)
+    change(skills.place)
+    skills.decide(True, shown)
+    assert (skills.state(), skills.approved_files()) == (Trust.CHANGED, shown)
+
+
 def test_links_and_other_files_are_not_followed(skills: ProjectSkills, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (skills.folder / "build/link").symlink_to(tmp_path / "secret")
