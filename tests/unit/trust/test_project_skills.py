@@ -63,8 +63,8 @@ def test_a_project_cannot_change_its_skills_after_the_decision(
 def test_a_decision_holds_for_the_files_that_were_shown(
     skills: ProjectSkills, change: Callable[[Path], object]
 ) -> None:
-    shown = digests(skills.place)
-    change(skills.place)
+    shown = digests(skills.folder)
+    change(skills.folder)
     skills.decide(True, shown)
     assert (skills.state(), skills.approved_files()) == (Trust.CHANGED, shown)
 
