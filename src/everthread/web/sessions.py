@@ -110,6 +110,8 @@ class SessionDeleted(Struct):
     deleted: bool = True
     skills: list[str] = []
     """Skills that it wrote: removed, or restored to their text from before."""
+    skills_kept: list[str] = []
+    """Skills that it wrote and somebody else changed later: their newest text is kept and may repeat it."""
 
 
 async def list_sessions(call: ApiCall) -> Response:
@@ -187,7 +189,9 @@ async def delete_session(call: ApiCall) -> Response:
     changes = await asyncio.to_thread(gateway.skill_changes)
     repairs = plan_repairs(changes[::-1], sessions)
     await gateway.lifecycle.forget(what, owner=owner)
-    return json_response(SessionDeleted(session.id, skills=[repair.skill for repair in repairs]))
+    skills = [repair.skill for repair in repairs if repair.restores]
+    kept = [repair.skill for repair in repairs if not repair.restores]
+    return json_response(SessionDeleted(session.id, skills=skills, skills_kept=kept))
 
 
 async def export_session(call: ApiCall) -> Response:

@@ -148,12 +148,26 @@ async def test_a_deleted_session_is_missing_from_every_response(tmp_path: Path) 
         folders = fixture.runtime.skills
         folders.write(SkillText("rail", "My secret train.", "Ask Ann."), origin=Origin(session_id, "review-1-1"))
         deleted = await fixture.ask("DELETE", f"/api/sessions/{session_id}")
-        assert deleted.json == {"id": session_id, "deleted": True, "skills": ["rail"]}
+        assert deleted.json == {"id": session_id, "deleted": True, "skills": ["rail"], "skills_kept": []}
         files = [path for path in folders.own.rglob("*") if path.is_file()]
         assert [path for path in files if b"secret" in path.read_bytes()] == []
         assert (await fixture.ask("GET", "/api/sessions")).json["data"] == []
         found = await fixture.runtime.store.read(lambda uow: uow.search.search("me", "secret", limit=9))
         assert found == ()
+
+
+async def test_a_guest_cannot_destroy_the_owners_text_of_a_skill_by_deleting_a_session(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        token, folders = await fixture.token("eve"), fixture.runtime.skills
+        session_id = await fixture.converse("hello", token=token)
+        folders.write(SkillText("tea", "How to make tea.", "Boil water."))
+        folders.write(SkillText("tea", "How to make tea.", "Buy tea from Eve."), origin=Origin(session_id, "t1"))
+        folders.write(SkillText("tea", "How to make tea.", "The owner's careful text."))
+        deleted = await fixture.ask("DELETE", f"/api/sessions/{session_id}", token=token)
+        assert deleted.json == {"id": session_id, "deleted": True, "skills": [], "skills_kept": ["tea"]}
+        assert "careful" in folders.text(folders.get("tea"))
+        files = [path for path in folders.own.rglob("*") if path.is_file()]
+        assert [path for path in files if b"Eve" in path.read_bytes()] == []
 
 
 async def test_an_export_is_the_file_that_the_command_writes(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from everthread.agent.skills.history import (
     last,
     plan_repairs,
     read,
-    without_repaired,
+    without_sessions,
     write_atomically,
     write_or_remove,
 )
@@ -186,16 +186,21 @@ class SkillFolders(Struct, frozen=True):
             if newest is not None and newest.number != number:
                 raise BadInput(f"the skill was changed again since; undo {newest.name} first")
             kept = self._read_version(skill, known.kept) if known.kept is not None else None
-            return known, self._change(skill, kept, changes, None)
+            # The restored text is still that of whoever wrote it.
+            earlier = last([change for change in changes if change.number < number], skill)
+            origin = earlier.origin if earlier is not None and kept is not None else None
+            return known, self._change(skill, kept, changes, origin)
 
     def forget(self, sessions: Collection[str]) -> list[str]:
         """Remove what these sessions wrote from the skills, their earlier versions and the change log.
 
-        A skill returns to its text from before the first of them, or is removed. Return one line per problem.
+        A skill that they changed last returns to its text from before that, or is removed. A text that somebody else
+        wrote later is kept. Return one line for each skill that may still repeat their text, and for each problem.
         """
         if not plan_repairs(self.changes()[::-1], sessions):
             return []
         problems: list[str] = []
+        kept: list[str] = []
         try:
             with self._locked("") as changes:
                 repairs = plan_repairs(changes, sessions)
@@ -206,11 +211,11 @@ class SkillFolders(Struct, frozen=True):
                         problems.append(f"{error.filename} may contain forgotten text ({error.strerror}); remove it")
                 if not problems:
                     # Last: if this process dies before, the log still names the skills to another request.
-                    left = without_repaired(changes, repairs, sessions)
-                    write_atomically(self.own / OLD / LOG, encode(left))
+                    write_atomically(self.own / OLD / LOG, encode(without_sessions(changes, sessions)))
+                    kept = [_may_repeat(repair.skill) for repair in repairs if repair.is_built_on]
         except BadSkill as error:
             problems.append(f"skills may contain forgotten text: {error}")
-        return problems
+        return [*problems, *kept]
 
     def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
         """Replace the skill's file by the text, or remove the skill if the text is `None`."""
@@ -308,6 +313,13 @@ class _Source(Struct, frozen=True):
                 f"{file}:1: was added or changed since the project's skills were approved; it is not used. "
                 "To approve it, run: everthread skills trust"
             )
+
+
+def _may_repeat(skill: str) -> str:
+    return (
+        f"the skill {skill} was changed later by somebody else, so its text is kept and may repeat forgotten text; "
+        f"read it with everthread skills show {skill}"
+    )
 
 
 def not_approved(place: Path) -> str:

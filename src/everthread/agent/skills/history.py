@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from everthread.domain.model import NoteAction
 
@@ -21,6 +22,8 @@ VERSIONS_MAX = 20
 LINES_MAX = 1_000
 """The oldest lines are dropped first; the versions they refer to were deleted long before."""
 PREFIX = "skill/"
+_UNNUMBERED = 2**62
+"""The number of a version whose file has another name: after all others."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -57,42 +60,74 @@ class SkillRepair(msgspec.Struct, frozen=True):
     """The change that forgetting some sessions makes to a skill that one of them wrote."""
 
     skill: str
+    restores: bool
+    """Their change is the newest: it is taken back. Otherwise the newest text is somebody else's and stays."""
     restore: int | None
-    """The kept version from before their first change; `None` removes the skill."""
-    kept_max: int
-    """Earlier versions with a higher number may contain their text."""
+    """The kept version from before their newest changes; with `restores`, `None` removes the skill."""
+    is_built_on: bool
+    """A change by somebody else came after one of theirs and stays. It may repeat their text."""
+    versions: tuple[tuple[int, int | None], ...]
+    """Numbers of earlier versions that may contain their text: above the first, up to the second or to the last."""
+
+    def may_contain(self, version: int) -> bool:
+        return any(above < version and (last is None or version <= last) for above, last in self.versions)
 
 
 def plan_repairs(changes: Sequence[SkillChange], sessions: Collection[str]) -> tuple[SkillRepair, ...]:
     """Return what removes the text of these sessions from the skills. `changes` are the oldest first.
 
-    Every later change of the same skill may build on their text, so it is taken back too.
+    The changes of others stay, and so does the text of the newest one: whoever writes a skill must not be able to
+    destroy what somebody else writes into it later, by forgetting the session.
     """
-    repairs: dict[str, SkillRepair] = {}
     kept_max: dict[str, int] = {}
+    runs: dict[str, tuple[SkillChange, int]] = {}
+    """Their newest changes of a skill, without another one since: the first of them, and the last version before it."""
+    ended: dict[str, list[tuple[int, int | None]]] = {}
     for change in changes:
         name = change.skill
-        if change.kept is not None and name not in repairs:
-            # Its content was written by the change before.
-            kept_max[name] = max(kept_max.get(name, 0), change.kept)
-        if change.origin is not None and change.origin.session_id in sessions and name not in repairs:
-            repairs[name] = SkillRepair(name, change.kept, kept_max.get(name, 0))
-    return tuple(repairs[name] for name in sorted(repairs))
+        # A change keeps the text of the change before.
+        kept_max[name] = max(kept_max.get(name, 0), change.kept or 0)
+        if _is_by(change, sessions):
+            runs.setdefault(name, (change, kept_max[name]))
+        elif name in runs:
+            _, above = runs.pop(name)
+            ended.setdefault(name, []).append((above, change.kept or above))
+    repairs: list[SkillRepair] = []
+    for name in sorted({*runs, *ended}):
+        versions, is_built_on = ended.get(name, []), name in ended
+        restore = None
+        if name in runs:
+            first, above = runs[name]
+            restore, versions = first.kept, [*versions, (above, None)]
+        repairs.append(SkillRepair(name, name in runs, restore, is_built_on, tuple(versions)))
+    return tuple(repairs)
 
 
-def without_repaired(
-    changes: Sequence[SkillChange], repairs: Sequence[SkillRepair], sessions: Collection[str]
-) -> list[SkillChange]:
-    """Return the changes without those of the repaired skills since the first of these sessions."""
+def without_sessions(changes: Sequence[SkillChange], sessions: Collection[str]) -> list[SkillChange]:
+    """Return the changes without those of the sessions. A change after theirs is joined to the one before."""
     left: list[SkillChange] = []
-    gone: set[str] = set()
-    names = {repair.skill for repair in repairs}
+    runs: dict[str, SkillChange] = {}
     for change in changes:
-        if change.skill in names and change.origin is not None and change.origin.session_id in sessions:
-            gone.add(change.skill)
-        if change.skill not in gone:
-            left.append(change)
+        if _is_by(change, sessions):
+            runs.setdefault(change.skill, change)
+            continue
+        first = runs.pop(change.skill, None)
+        joined = change if first is None else _joined(first, change)
+        if joined is not None:
+            left.append(joined)
     return left
+
+
+def _is_by(change: SkillChange, sessions: Collection[str]) -> bool:
+    return change.origin is not None and change.origin.session_id in sessions
+
+
+def _joined(first: SkillChange, change: SkillChange) -> SkillChange | None:
+    """Return a change as it would be without those from `first` on; `None` if nothing would have changed."""
+    change = replace(change, kept=first.kept, before=first.before)
+    if change.action is NoteAction.REMOVE:
+        return replace(change, description=first.before) if first.kept is not None else None
+    return change if first.kept is not None else replace(change, action=NoteAction.ADD)
 
 
 def read(folder: Path) -> list[SkillChange]:
@@ -140,16 +175,17 @@ def write_or_remove(file: Path, text: str | None) -> None:
 
 
 def carry_out(repair: SkillRepair, file: Path, versions: Path) -> None:
-    """Restore or remove the file of a skill, and delete the versions that may contain the text."""
-    text: bytes | None = None
-    if repair.restore is not None:
-        with suppress(FileNotFoundError):
-            text = (versions / f"{repair.restore}.md").read_bytes()
-    if file.parent.is_symlink() or file.is_symlink():
-        raise OSError(errno.ELOOP, "is a link; edit its target by hand", str(file))
-    write_or_remove(file, text.decode(errors="surrogateescape") if text is not None else None)
+    """Restore, remove or leave the file of a skill, and delete the versions that may contain the text."""
+    if repair.restores:
+        text: bytes | None = None
+        if repair.restore is not None:
+            with suppress(FileNotFoundError):
+                text = (versions / f"{repair.restore}.md").read_bytes()
+        if file.parent.is_symlink() or file.is_symlink():
+            raise OSError(errno.ELOOP, "is a link; edit its target by hand", str(file))
+        write_or_remove(file, text.decode(errors="surrogateescape") if text is not None else None)
     for version in list(versions.glob("*.md")):
-        if not version.stem.isdecimal() or int(version.stem) > repair.kept_max:
+        if repair.may_contain(int(version.stem) if version.stem.isdecimal() else _UNNUMBERED):
             version.unlink()
     if versions.exists() and not any(versions.iterdir()):
         versions.rmdir()

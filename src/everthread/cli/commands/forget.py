@@ -40,6 +40,8 @@ class ForgetPlan(NamedTuple):
     """Providers not loaded in this process; they are notified by a process that loads them."""
     skills: Sequence[str]
     """Skills that it wrote. They are removed, or return to their text from before."""
+    skills_kept: Sequence[str]
+    """Skills that it wrote and somebody else changed later. Their newest text is kept and may repeat it."""
     quoted: Sequence[QuotingTurn]
     """Turns of other sessions whose answers may quote it."""
 
@@ -114,6 +116,7 @@ def forget_it(
         "cannot_forget": list(plan.cannot_forget),
         "not_loaded": list(plan.not_loaded),
         "skills": list(plan.skills),
+        "skills_kept": list(plan.skills_kept),
         "quoted": [{"session": turn.session_id, "turn": turn.number} for turn in plan.quoted],
         "quoted_erased": quoted,
     }
@@ -146,15 +149,18 @@ def _plan(
     from everthread.lifecycle.forget import forgotten_sessions, quoting_turns
 
     repairs = plan_repairs(changes[::-1], forgotten_sessions(uow, what, whose))
-    removed = [repair.skill for repair in repairs if repair.restore is None]
-    restored = [repair.skill for repair in repairs if repair.restore is not None]
+    removed = [repair.skill for repair in repairs if repair.restores and repair.restore is None]
+    restored = [repair.skill for repair in repairs if repair.restores and repair.restore is not None]
+    kept = [repair.skill for repair in repairs if not repair.restores]
     if removed:
         words += f"\nSkills that it wrote, removed with their earlier versions: {', '.join(removed)}."
     if restored:
         words += f"\nSkills that it changed, restored to their text from before: {', '.join(restored)}."
+    if kept:
+        words += f"\nSkills that it wrote and others changed later, kept without its versions: {', '.join(kept)}."
     quoting = quoting_turns(uow, what, whose)
     words += _describe_quoting(uow, quoting, quoted)
-    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, [*removed, *restored], quoting)
+    return ForgetPlan(what, kind, identity, whose, words, cannot, absent, [*removed, *restored], kept, quoting)
 
 
 def _describe_quoting(uow: UnitOfWork, quoting: Sequence[QuotingTurn], quoted: bool) -> str:

@@ -102,6 +102,7 @@ def test_with_json_stdout_has_only_the_result(lived: UsedHome) -> None:
         "owner": "telegram:42",
         "cannot_forget": [],
         "skills": [],
+        "skills_kept": [],
         "not_loaded": ["picky"],
         "quoted": [],
         "quoted_erased": False,
@@ -113,20 +114,25 @@ def test_forgetting_a_session_leaves_nothing_of_the_skills_that_it_wrote(lived: 
     folders = SkillFolders(lived.home / "skills")
     folders.write(SkillText("boat", "How we row.", "Own words."))
     folders.write(SkillText("boat", "How we row.", "The secret ferry."), origin=Origin(lived.chat, "t1"))
-    folders.write(SkillText("boat", "How we row.", "The secret ferry, again."), origin=Origin("elsewhere", "t2"))
+    folders.write(SkillText("walk", "How we walk.", "The secret path."), origin=Origin(lived.chat, "t1"))
+    folders.write(SkillText("walk", "How we walk.", "Past the mill."), origin=Origin("elsewhere", "t2"))
     folders.write(SkillText("rail", "The secret train.", "First."), origin=Origin(lived.chat, "review-1-2"))
     folders.write(SkillText("rail", "How we book trains.", "Ask Ann."), origin=Origin(lived.chat, "review-1-2"))
     folders.write(SkillText("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
     done = everthread("forget", lived.chat, "--yes", "--json", home=lived.home)
     assert json.loads(done.stdout)["skills"] == ["rail", "boat"]
+    assert json.loads(done.stdout)["skills_kept"] == ["walk"]
     assert "Skills that it wrote, removed with their earlier versions: rail." in done.stderr
     assert "Skills that it changed, restored to their text from before: boat." in done.stderr
+    assert "and others changed later, kept without its versions: walk." in done.stderr
+    assert "the skill walk was changed later by somebody else" in done.stderr
+    assert "Past the mill." in (lived.home / "skills" / "walk" / "SKILL.md").read_text()
     assert not (lived.home / "skills" / "rail").exists()
     assert "Own words." in (lived.home / "skills" / "boat" / "SKILL.md").read_text()
     assert "Boil water." in (lived.home / "skills" / "tea" / "SKILL.md").read_text()
     files = [path for path in (lived.home / "skills").rglob("*") if path.is_file()]
     assert [path for path in files if b"secret" in path.read_bytes()] == [], "also in skills/.old and its log"
-    assert {change.skill for change in folders.changes()} == {"boat", "tea"}
+    assert {change.skill for change in folders.changes()} == {"boat", "tea", "walk"}
 
 
 def test_providers_that_cannot_forget_are_listed(lived: UsedHome, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,3 +63,77 @@ def test_a_failed_write_is_not_logged(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(BadSkill, match="No space left"):
         folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     assert folders.changes() == []
+
+
+GUEST = Origin("theirs", "t1")
+OTHER = Origin("elsewhere", "t2")
+
+
+def write(folders: SkillFolders, text: str, origin: Origin | None = None) -> None:
+    folders.write(SkillText("tea", f"About {text}.", f"{text}."), origin=origin)
+
+
+def bytes_with(folders: SkillFolders, text: str) -> list[Path]:
+    files = [path for path in folders.own.rglob("*") if path.is_file()]
+    return [path for path in files if text.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("origin", [None, OTHER])
+@pytest.mark.parametrize("first", ["Mine", ""])
+def test_forgetting_a_session_does_not_destroy_what_others_wrote_later(
+    tmp_path: Path, first: str, origin: Origin | None
+) -> None:
+    folders = SkillFolders(tmp_path)
+    if first:
+        write(folders, first)
+    write(folders, "Secret", GUEST)
+    write(folders, "Secret again", GUEST)
+    write(folders, "Careful", origin)
+    write(folders, "More careful", origin)
+    (problem,) = folders.forget([GUEST.session_id])
+    assert "the skill tea was changed later by somebody else" in problem
+    assert "More careful." in folders.text(folders.get("tea"))
+    assert bytes_with(folders, "Secret") == []
+    newest, before, *earlier = folders.changes()
+    assert (newest.description, newest.before, newest.origin) == ("About More careful.", "About Careful.", origin)
+    assert (before.before, before.action.value) == (("About Mine.", "replace") if first else ("", "add"))
+    assert [change.description for change in earlier] == (["About Mine."] if first else [])
+    assert folders.forget([GUEST.session_id]) == []
+    # The changes of others can still be undone, without the forgotten text.
+    folders.undo("tea", newest.number)
+    assert "Careful." in folders.text(folders.get("tea"))
+
+
+def test_forgetting_a_session_takes_its_own_newest_text_of_a_skill_back_to_that_of_others(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    write(folders, "Secret", GUEST)
+    write(folders, "Careful")
+    write(folders, "Secret again", GUEST)
+    assert len(folders.forget([GUEST.session_id])) == 1
+    assert "Careful." in folders.text(folders.get("tea"))
+    assert bytes_with(folders, "Secret") == []
+    write(folders, "Later")
+    folders.undo("tea", folders.changes()[0].number)
+    assert "Careful." in folders.text(folders.get("tea"))
+
+
+def test_a_skill_that_others_removed_does_not_return_when_its_session_is_forgotten(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    write(folders, "Secret", GUEST)
+    folders.undo("tea", 1)
+    folders.forget([GUEST.session_id])
+    assert not (tmp_path / "tea").exists()
+    assert bytes_with(folders, "Secret") == []
+    assert folders.changes() == []
+
+
+def test_an_undone_change_does_not_hide_who_wrote_the_text_that_it_restores(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    write(folders, "Mine")
+    write(folders, "Secret", GUEST)
+    write(folders, "Other")
+    folders.undo("tea", 3)
+    assert "Secret." in folders.text(folders.get("tea"))
+    folders.forget([GUEST.session_id])
+    assert "Other." in folders.text(folders.get("tea"))
+    assert bytes_with(folders, "Secret") == []
