@@ -22,10 +22,12 @@ class Finding(Struct, frozen=True):
     well: bool | None
     says: str
     fix: str = ""
+    lines: tuple[str, ...] = ()
+    """Lines of TOML to copy from."""
 
 
-def well(says: str) -> Finding:
-    return Finding(True, says)
+def well(says: str, lines: tuple[str, ...] = ()) -> Finding:
+    return Finding(True, says, lines=lines)
 
 
 def bad(says: str, fix: str) -> Finding:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.context import CliContext, common_options
-from everthread.cli.output import Result, render
+from everthread.cli.output import Result, render, strip_control_chars
 from everthread.domain.errors import BadConfig, EverthreadError
 from everthread.domain.text_format import one_line, pluralize
 
@@ -79,7 +79,10 @@ def doctor(cli: CliContext, offline: bool, as_json: bool) -> None:
 
     cli.run(run())
     failed = [name for name, finding in found if finding.well is False]
-    checks = [{"check": name, "well": f.well, "says": f.says, "fix": f.fix or None} for name, f in found]
+    checks = [
+        {"check": name, "well": f.well, "says": f.says, "fix": f.fix or None, "lines": list(f.lines)}
+        for name, f in found
+    ]
     text = f"{pluralize(len(failed), 'check')} failed." if failed else "All checks passed."
     render(Result({"well": not failed, "checks": checks}, text), as_json, ok=not failed)
 
@@ -120,5 +123,7 @@ async def _open(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
 
 def _print(name: str, finding: Finding) -> None:
     click.echo(f"{_MARKS[finding.well]:<6}  {name:<13}  {one_line(finding.says)}")
+    for line in finding.lines:
+        click.echo(strip_control_chars(line))
     if finding.well is False:
         click.echo(f"{'':<6}  {'':<13}  fix: {one_line(finding.fix)}")

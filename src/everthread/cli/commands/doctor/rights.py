@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.domain.model import SessionKind
-from everthread.domain.rights import GUEST_TOOLS, MCP_SOURCE, SKILL_READERS, AccessRole, RightsPolicy, rights_of
+from everthread.domain.pairing import is_group
+from everthread.domain.rights import GUEST_TOOLS, MCP_SOURCE, SKILL_READERS, Grants, RightsPolicy, rights_of
 from everthread.domain.text_format import pluralize
 
 if TYPE_CHECKING:
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
 _SESSIONS_MAX = 1000
 _DELEGATE, _SKILL_WRITE = "delegate", "skill_write"
-_TABLES = {AccessRole.GUEST: "guests", AccessRole.ADMIN: "guests", AccessRole.GROUP: "groups"}
+_PEOPLE_MAX = 20
+"""Limit for the people and groups that are listed."""
 
 
 async def access(case: Case) -> Finding:
@@ -45,7 +45,7 @@ async def access(case: Case) -> Finding:
         return bad(f"{problems[0]}{more}", "correct the name in config.toml; until then, nothing is granted by it")
     tools = [_DELEGATE, *(f"{MCP_SOURCE}{name}" for name in sorted(settings.mcp_servers)), *provided]
     lost = await runtime.store.read(lambda uow: _missing_rights(uow, policy, owners, tools, skills))
-    return well("; ".join(lost) if lost else "all granted names exist")
+    return _finding(lost, policy.people)
 
 
 async def _provider_tools(case: Case) -> list[str]:
@@ -75,30 +75,54 @@ def _other_owners(uow: UnitOfWork, policy: RightsPolicy) -> list[str]:
 
 def _missing_rights(
     uow: UnitOfWork, policy: RightsPolicy, owners: Sequence[str], tools: Sequence[str], skills: Sequence[str]
-) -> list[str]:
-    """Return one line for each role: who wrote before, what they may not use, and the lines that grant it."""
+) -> dict[str, Grants]:
+    """Return what each person and group who wrote before may not use."""
     chosen = uow.sessions.chosen_models()
-    people: dict[str, int] = {}
-    missing: dict[str, dict[str, dict[str, None]]] = {}
+    lost: dict[str, Grants] = {}
     for owner in owners:
         accounts = tuple(guest.account for guest in uow.access.guests(owner))
         rights = rights_of(policy, owner, accounts=accounts)
-        table = _TABLES[rights.role]
-        lacks = {
-            "tools": [name for name in tools if name not in rights.tools],
-            "skills": [name for name in skills if not rights.may_use_skill(name)],
-            "models": [model for whose, model in chosen if whose == owner and not rights.may_use_model(model)],
-        }
-        if any(lacks.values()):
-            people[table] = people.get(table, 0) + 1
-            for kind, names in lacks.items():
-                missing.setdefault(table, {}).setdefault(kind, {}).update(dict.fromkeys(names))
-    return [_line(table, people[table], lacks) for table, lacks in sorted(missing.items(), reverse=True)]
+        lacks = Grants(
+            tuple(name for name in tools if name not in rights.tools),
+            tuple(name for name in skills if not rights.may_use_skill(name)),
+            tuple(model for whose, model in chosen if whose == owner and not rights.may_use_model(model)),
+        )
+        if lacks != Grants():
+            lost[owner] = lacks
+    return lost
 
 
-def _line(table: str, count: int, lacks: Mapping[str, Mapping[str, None]]) -> str:
-    named = [(kind, names) for kind, names in lacks.items() if names]
-    what = ", ".join(f"{kind} {', '.join(names)}" for kind, names in named)
-    lines = " ".join(f"{kind} = {msgspec.json.encode([*names]).decode()}" for kind, names in named)
-    who = pluralize(count, "group" if table == "groups" else "guest")
-    return f"{who} who wrote before may not use: {what}. To grant it, add to config.toml: [access.{table}] {lines}"
+def _finding(lost: Mapping[str, Grants], granted: Mapping[str, Grants]) -> Finding:
+    """List one table for each person, never one of a role: it would grant one person's tools to all guests.
+
+    `granted` are the tables that the settings have already.
+    """
+    if not lost:
+        return well("all granted names exist")
+    groups = sum(map(is_group, lost))
+    counts = [pluralize(n, what) for n, what in ((len(lost) - groups, "guest"), (groups, "group")) if n]
+    more = f" The first {_PEOPLE_MAX} are listed." if len(lost) > _PEOPLE_MAX else ""
+    says = (
+        f"{' and '.join(counts)} who wrote before may not use everything.{more} To grant it, copy from these lines "
+        "into config.toml what each of them needs, in place of a table of the same name"
+    )
+    lines: list[str] = []
+    for owner, lacks in [*lost.items()][:_PEOPLE_MAX]:
+        lines += _table(owner, lacks, granted.get(owner, Grants()))
+    return well(says, tuple(lines))
+
+
+def _table(owner: str, lacks: Grants, has: Grants) -> list[str]:
+    kinds = {
+        "tools": (*has.tools, *lacks.tools),
+        "skills": (*has.skills, *lacks.skills),
+        "models": (*has.models, *lacks.models),
+    }
+    arrays = [f"{kind} = [{', '.join(map(_toml_text, names))}]" for kind, names in kinds.items() if names]
+    return [f"[access.people.{_toml_text(owner)}]", *arrays]
+
+
+def _toml_text(text: str) -> str:
+    """Write a TOML string without characters that a terminal would not show as they are."""
+    plain = (char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08x}" for char in text)
+    return f'"{"".join(plain)}"'
