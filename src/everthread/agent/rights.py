@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from everthread.domain.model import SessionRef
+from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.pairing import is_group
-from everthread.domain.rights import AccessRole, Rights, RightsPolicy, rights_of
+from everthread.domain.rights import AccessRole, Rights, RightsPolicy, accounts_of, rights_of
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 
@@ -47,6 +47,38 @@ class RightsLookup(Struct, frozen=True):
         if rights.role is not AccessRole.GROUP:
             return rights
         return rights.limited_to([await self.of_speaker(account) for account in sorted(accounts or ("",))])
+
+    async def model_of_next_turn(self, key: SessionKey, turn_id: str = "") -> str:
+        """Return the model that the key has chosen, if its next turn, or the cut-off turn `turn_id`, may use it.
+
+        In a group the author of the message must have the right as well. Empty means the configured model, which
+        everybody may use.
+        """
+        chosen = await self.store.read_inline(lambda uow: _chosen_model(uow, key, turn_id))
+        if chosen is None:
+            return ""
+        rights = await self.of_speakers(await self.of_owner(chosen.owner), chosen.accounts)
+        return rights.granted_model(chosen.model)
+
+
+class _ChosenModel(Struct, frozen=True):
+    model: str
+    owner: str
+    accounts: frozenset[str]
+    """The accounts that limit the message in a group; empty elsewhere."""
+
+
+def _chosen_model(uow: UnitOfWork, key: SessionKey, turn_id: str) -> _ChosenModel | None:
+    model = uow.sessions.chosen_model(key)
+    if not model:
+        return None
+    slot, row = (uow.slots.get(turn_id), None) if turn_id else (None, uow.inbox.next(key))
+    owner = slot.ref.owner if slot is not None else row.inbound.owner if row is not None else ""
+    if not is_group(owner):
+        return _ChosenModel(model, owner, frozenset())
+    if slot is not None:
+        row = uow.inbox.get(slot.inbox_id)
+    return _ChosenModel(model, owner, accounts_of(row.inbound) if row is not None else frozenset())
 
 
 def _paired_accounts(uow: UnitOfWork, owner: str) -> tuple[str, ...]:

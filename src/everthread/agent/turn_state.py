@@ -14,8 +14,8 @@ from everthread.agent.turn_guard import TurnGuard
 from everthread.agent.turn_options import TurnLimits
 from everthread.concurrency import wait_until_done
 from everthread.domain.errors import TurnTooLong
-from everthread.domain.model import InboxRow, Message, Role
-from everthread.domain.rights import speaker_account
+from everthread.domain.model import Message, Role
+from everthread.domain.rights import accounts_of
 from everthread.lifecycle import TURN_CHARS_MAX, TurnClaim
 from everthread.ports.memory import RecallItem
 
@@ -51,7 +51,7 @@ class RunningTurn(Struct):
     def start(cls, claim: TurnClaim) -> RunningTurn:
         """Begin with the user's messages and, after a crash, the results of the tools that have run."""
         first, *steered = (Message(Role.USER, text) for text in claim.texts)
-        speakers = frozenset(map(_speaker, (claim.message, *claim.steered)))
+        speakers = accounts_of(claim.message.inbound).union(*(accounts_of(row.inbound) for row in claim.steered))
         return cls(claim, Progress([first, *rebuild_tool_messages(claim.tools), *steered]), speakers=speakers)
 
     @property
@@ -89,17 +89,13 @@ class RunningTurn(Struct):
             raise TurnTooLong(f"stopped after {step} steps, the limit of a turn ({limits.section}.iterations)")
 
 
-def _speaker(row: InboxRow) -> str:
-    return speaker_account(row.inbound.key, row.inbound.user)
-
-
 async def take_steering(turn: RunningTurn, guard: TurnGuard, listen: Listen) -> None:
     """Add the steering messages to the turn. A message that no longer waits is skipped."""
 
     async def take_up(inbox_id: int) -> None:
         row = await guard.permit(lambda: guard.lifecycle.steer(turn.claim, inbox_id))
         if row is not None:
-            turn.speakers |= {_speaker(row)}
+            turn.speakers |= accounts_of(row.inbound)
             turn.progress.messages.append(Message(Role.USER, row.inbound.text))
             listen(Steered(row.inbound.text, row.id))
 

@@ -376,6 +376,8 @@ class Inbound(Struct, frozen=True):
     """The attachments. Their paths are relative to the attachment folder."""
     message_id: str = ""
     """The platform's id of the message, on platforms that can search a chat. Stored, but not read into this value."""
+    original_accounts: tuple[str, ...] = ()
+    """The accounts that wrote the text, if `user` asks it again in a shared conversation; an unknown one is empty."""
 
     @property
     def has_pending_media(self) -> bool:

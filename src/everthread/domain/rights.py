@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from everthread.domain.model import HOOKS_PLATFORM, SUBAGENT_PLATFORM, SessionKey
+from everthread.domain.model import HOOKS_PLATFORM, SUBAGENT_PLATFORM, Inbound, SessionKey
 from everthread.domain.pairing import format_account, is_group
 
 BUILT_IN = "builtin"
@@ -171,6 +171,11 @@ def speaker_account(key: SessionKey, user: str) -> str:
     if not user or key.platform == SUBAGENT_PLATFORM:
         return user
     return format_account(key.platform, user)
+
+
+def accounts_of(inbound: Inbound) -> frozenset[str]:
+    """Return the accounts whose rights limit a message: its author's, and those that wrote what is asked again."""
+    return frozenset((speaker_account(inbound.key, inbound.user), *inbound.original_accounts))
 
 
 def _platform_of(account: str) -> str:

@@ -19,7 +19,6 @@ from everthread.commands.registry import ParsedCommand, parse
 from everthread.concurrency import finish_tasks, wait_until_done
 from everthread.domain.errors import BadConfig, Busy, QuotaReached, StoreError
 from everthread.domain.model import InboxRow, SessionKey, SessionRef, TurnStatus
-from everthread.domain.rights import Rights
 from everthread.gateway.approvals import Approvals
 from everthread.gateway.attachments import AttachmentQueue
 from everthread.gateway.command_runner import BuildContext, CommandRunner, GatewayRuntime, skips_queue
@@ -28,7 +27,6 @@ from everthread.gateway.streaming import LiveReply
 from everthread.gateway.turn_events import CommandAnswered, Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
 from everthread.log_context import enter_log_scope, log_fields, log_scope
-from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
@@ -245,11 +243,9 @@ class Worker:
     async def _answer(self, lane: _Lane, turn_id: str = "") -> bool:
         """Answer the next message, or resume the cut-off turn `turn_id`."""
         platform = lane.key.platform
-        owner, model = await self._store.read_inline(lambda uow: _owner_and_model(uow, lane.key, turn_id))
+        model = await self._runtime.rights.model_of_next_turn(lane.key, turn_id)
         try:
-            # Without a chosen model, the configured one is used, which everybody may.
-            rights = await self._runtime.rights.of_owner(owner) if model else Rights()
-            choices = self._runtime.choices(rights.granted_model(model))
+            choices = self._runtime.choices(model)
         except BadConfig as error:
             return await self._keep_unanswered(lane, turn_id, error)
         live_reply = self._live_reply(platform)
@@ -401,13 +397,3 @@ class Worker:
                 self.wake(row.inbound.key)
         finally:
             lane.running_commands.discard(row.id)
-
-
-def _owner_and_model(uow: UnitOfWork, key: SessionKey, turn_id: str) -> tuple[str, str]:
-    """Return the model that the key has chosen, and the owner of the next turn; both empty if none is chosen."""
-    model = uow.sessions.chosen_model(key)
-    if not model:
-        return "", ""
-    slot, row = (uow.slots.get(turn_id), None) if turn_id else (None, uow.inbox.next(key))
-    owner = slot.ref.owner if slot is not None else row.inbound.owner if row is not None else ""
-    return owner, model

@@ -15,6 +15,8 @@ from everthread.domain.model import (
     Session,
     SessionKey,
 )
+from everthread.domain.pairing import is_group
+from everthread.domain.rights import accounts_of
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import BoundaryResult, command_turn_id, cross
 from everthread.lifecycle.quotas import check_message
@@ -68,14 +70,16 @@ class InboxOperations(LifecycleBase):
         running = uow.slots.live(session.id) if session and session.owner == owner else None
         if running is not None and running.ref.key != key:
             raise Busy("the answer is being written for another chat in this conversation; wait for it")
-        text = _last_user_text(uow, session) if session else ""
+        turn_id, text = _last_message(uow, session) if session else ("", "")
+        # Asking again must not run the words of others with the rights of the one who asks.
+        accounts = _original_accounts(uow, turn_id) if is_group(owner) else ()
         # Crossing checks that the session is the owner's.
         crossing = cross(uow, key, Rewind(1), owner, context)
         if crossing.refusal is not None:
             return RetriedTurn(crossing)
         if not text.strip() or text.strip() == FORGOTTEN:
             raise BadInput("the last message was forgotten and can't be asked again; write it again")
-        row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user), context.now)
+        row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user, original_accounts=accounts), context.now)
         check_message(uow, self._quotas, row)
         return RetriedTurn(crossing, row)
 
@@ -92,10 +96,19 @@ class InboxOperations(LifecycleBase):
         return begin_occurrence(uow, schedule_id, due_at, profile, self._context("schedule"))
 
 
-def _last_user_text(uow: UnitOfWork, session: Session) -> str:
+def _last_message(uow: UnitOfWork, session: Session) -> tuple[str, str]:
+    """Return the running turn, or else the last one, and the text that it answers; both empty if there is none."""
     running = uow.slots.live(session.id)
     if running is not None:
-        return "\n".join(row.inbound.text for row in uow.inbox.of_turn(running.ref.key, running.turn_id))
+        rows = uow.inbox.of_turn(running.ref.key, running.turn_id)
+        return running.turn_id, "\n".join(row.inbound.text for row in rows)
     for number in uow.turns.last_visible(session, 1):
-        return "\n".join(turn.user_text for turn in uow.turns.view(session, after=number - 1, up_to=number).turns)
-    return ""
+        for turn in uow.turns.view(session, after=number - 1, up_to=number).turns:
+            return turn.turn_id, turn.user_text
+    return "", ""
+
+
+def _original_accounts(uow: UnitOfWork, turn_id: str) -> tuple[str, ...]:
+    """Return the accounts that wrote the messages of a turn. An unknown one is empty, and counts as any guest."""
+    accounts = {account for row in uow.inbox.of_any_turn(turn_id) for account in accounts_of(row.inbound)}
+    return tuple(sorted(accounts or {""}))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import replace
+
 from everthread.domain.media import Media, reserved_bytes
 from everthread.domain.model import Inbound, InboxRow, InboxState, SessionKey
 from everthread.store.attachments import discard_unfetched, media_in, media_text
@@ -11,7 +14,10 @@ from everthread.store.database import Table
 from everthread.store.sql import Row, by_value, key_of, placeholders
 
 _STATES = by_value(InboxState)
-_INBOX = 'id, key, owner, content, account, update_id, command, "user", media, accepted_at, state, session_id, turn_id'
+_INBOX = (
+    'id, key, owner, content, account, update_id, command, "user", media, original_accounts, accepted_at, state, '
+    "session_id, turn_id"
+)
 # The condition of the partial index: without it a query reads every message ever accepted.
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 
@@ -24,12 +30,13 @@ class Inbox(Table):
         key = inbound.key
         row = self._first(
             'INSERT INTO inbox (key, owner, platform, account, update_id, content, command, "user", media, '
-            f"message_id, accepted_at, media_bytes, state) VALUES ({placeholders(12)}, 'waiting') "
+            f"message_id, accepted_at, media_bytes, original_accounts, state) VALUES ({placeholders(13)}, 'waiting') "
             f"ON CONFLICT DO NOTHING RETURNING {_INBOX}",
             (
                 *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
                 *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
                 reserved_bytes(inbound.media),
+                _accounts_text(inbound.original_accounts),
             ),
         )
         if row is not None:
@@ -87,6 +94,10 @@ class Inbox(Table):
     def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         """Return the messages that a running turn answers: its first one and those that steered it."""
         return self._select(f"{_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id", (str(key), turn_id))
+
+    def of_any_turn(self, turn_id: str) -> tuple[InboxRow, ...]:
+        """Return the messages that a running or ended turn answers, the latter without their text."""
+        return self._select("turn_id = ? ORDER BY id", (turn_id,))
 
     def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...], media_bytes: int = 0) -> bool:
         """Store the message's text and attachments after its files were fetched. An empty text needs no answer.
@@ -151,6 +162,13 @@ class Inbox(Table):
 
 
 def _inbox_row(row: Row) -> InboxRow:
-    number, key, owner, text, account, update_id, command, user, media, accepted_at, state, session_id, turn_id = row
+    number, key, owner, text, account, update_id, command, user, media, asked_by, *rest = row
+    accepted_at, state, session_id, turn_id = rest
     inbound = Inbound(key_of(key), owner, text, account, update_id, bool(command), user, media_in(media))
+    if asked_by:
+        inbound = replace(inbound, original_accounts=msgspec.json.decode(asked_by, type=tuple[str, ...]))
     return InboxRow(number, inbound, accepted_at, _STATES[state], session_id, turn_id)
+
+
+def _accounts_text(accounts: tuple[str, ...]) -> str:
+    return msgspec.json.encode(accounts).decode() if accounts else ""

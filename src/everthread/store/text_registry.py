@@ -202,7 +202,7 @@ TABLES: tuple[TextTable, ...] = (
         ("id",),
         {"content": Replace(), "media": DiscardFiles()},
         {
-            **_exempt(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
+            **_exempt(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user", "original_accounts"),
             **{"key": KEY, "owner": OWNER, "platform": NAME, "state": VALUE},
         },
         # Delegated work that has not started: its key is unbound, so no process would ever start it.

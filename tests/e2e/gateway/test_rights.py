@@ -240,6 +240,34 @@ async def test_a_guest_cannot_steer_the_owners_turn_in_a_group_to_the_owners_too
         assert any(b"may not use it" in request for request in model.requests)
 
 
+async def test_a_retry_by_the_owner_does_not_run_a_guests_words_with_the_owners_rights(tmp_path: Path) -> None:
+    wallet = Counter()
+    access = AccessSettings(groups=AccessGrants(("wallet",)), people={"fake:8": AccessGrants(("wallet",))})
+    async with (
+        ModelServer(obeys) as model,
+        gateway_fixture(
+            tmp_path, model, account=SHARED, gateway=LINKED, access=access, extra_tools=(wallet.tool,)
+        ) as fixture,
+    ):
+        await in_group(fixture, "call wallet", user="7")
+        for _ in range(2):
+            # The second one asks again what the owner has asked again.
+            count = len(model.requests)
+            await in_group(fixture, "/retry", user="1")
+            await until(lambda count=count: len(model.requests) >= count + 2, "the model was asked again")
+            await fixture.rest()
+        assert not wallet.calls
+        # Whoever may use it, may have it used for them.
+        await in_group(fixture, "call wallet", user="8")
+        assert len(wallet.calls) == 1
+        await in_group(fixture, "/retry", user="1")
+        await until(lambda: len(wallet.calls) == 2, "the tool was used again")
+        await fixture.rest()
+        await in_group(fixture, "/retry", user="7")
+        await fixture.rest()
+        assert len(wallet.calls) == 2
+
+
 def _note(text: str, target: str = "memory") -> str:
     return json.dumps({"action": "add", "target": target, "content": text})
 
@@ -421,6 +449,22 @@ async def test_a_guest_cannot_switch_to_a_model_that_was_not_granted(tmp_path: P
             assert last_request(model)["model"] == "one"
             await said(fixture, "hello", chat="1")
             assert last_request(model)["model"] == "large"
+
+
+async def test_a_guest_in_a_group_is_not_answered_by_the_model_that_only_the_owner_may_choose(tmp_path: Path) -> None:
+    large = AccessGrants(models=("stub/large",))
+    access = AccessSettings(groups=large, people={"fake:8": large})
+    async with (
+        ModelServer(obeys) as model,
+        gateway_fixture(
+            tmp_path, model, account=SHARED, gateway=LINKED, access=access, fallback_models=("stub/large",)
+        ) as fixture,
+    ):
+        assert "stub/large is not granted here" in await in_group(fixture, "/model stub/large", user="7")
+        assert "stub/large" in await in_group(fixture, "/model stub/large", user="1")
+        for user, name in (("7", "one"), ("1", "large"), ("8", "large")):
+            await in_group(fixture, "hello", user=user)
+            assert last_request(model)["model"] == name
 
 
 # --- Reviews and webhooks --------------------------------------------------------------------------------------------
