@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from everthread import log_erasure
+from everthread import log_erasure, log_file
 from everthread.lifecycle.home_files import HomeFiles
 from everthread.log_erasure import LISTED_MAX, LineFilter, is_line_of, list_forgotten
 from everthread.log_file import LogFile, log_path
@@ -234,6 +234,7 @@ def test_a_destructor_that_logs_while_its_thread_holds_the_lock_stops_nothing(
     read_list, is_current = log_erasure._read_list, LogFile._is_current  # noqa: SLF001 - a collection happens anywhere
     monkeypatch.setattr(log_erasure, "_read_list", lambda folder: (collect(), read_list(folder))[1])
     monkeypatch.setattr(LogFile, "_is_current", lambda self: (collect(), is_current(self))[1])
+    monkeypatch.setattr(log_file, "ROTATED_MAX", 200)
     handler = log.handlers[0]
     assert isinstance(handler, LogFile)
     handler._bytes_max = 200  # noqa: SLF001 - so that the file is rotated too
