@@ -229,7 +229,8 @@ def test_a_destructor_that_logs_while_its_thread_holds_the_lock_stops_nothing(
 ) -> None:
     def collect(*_: object) -> None:
         Leaky(log)
-        gc.collect()
+        # The youngest generation only: a whole collection takes long in a process that has run many tests.
+        gc.collect(0)
 
     read_list, is_current = log_erasure._read_list, LogFile._is_current  # noqa: SLF001 - a collection happens anywhere
     monkeypatch.setattr(log_erasure, "_read_list", lambda folder: (collect(), read_list(folder))[1])
