@@ -51,12 +51,12 @@ async def _instruct_by_result(target: Target, attempts: Attempts, number: int) -
 async def _press_when_asked(target: Target, chat: int) -> None:
     """Approve one call, the first that is asked for, and wait for the answer; later questions expire."""
     before = len(target.people.sent(chat))
-    await target.people.until(lambda: len(target.people.sent(chat)) > before, "a question or an answer", 30.0)
+    await target.people.until(lambda: len(target.people.sent(chat)) > before, "a question or an answer", 90.0)
     question = target.people.sent(chat)[-1]
     if "I see" not in question.text:
         await target.people.press(OWNER, chat, question.message_id, "Allow")
     await target.people.until(
-        lambda: any("I see" in one.text for one in target.people.log[-6:] if one.chat == chat), "an answer", 40.0
+        lambda: any("I see" in one.text for one in target.people.log[-6:] if one.chat == chat), "an answer", 90.0
     )
 
 

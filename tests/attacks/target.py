@@ -28,8 +28,8 @@ OWNER, ANN, BOB = 1, 7, 8
 """Telegram users. The owner of the installation is linked to the first one."""
 GROUP = -100
 START_S_MAX = 90.0
-ANSWER_S_MAX = 30.0
-CLI_S_MAX = 60.0
+ANSWER_S_MAX = 90.0
+CLI_S_MAX = 120.0
 
 
 @dataclass(frozen=True)
